@@ -1,0 +1,80 @@
+"""Two-layer ReLU networks, trained to a certified optimum by convex optimization.
+
+The data's way through the package::
+
+    data -> patterns -> operator -> problem (loss + penalty) -> solver -> certificate -> network
+
+Names are loaded when first used (PEP 562), so importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# The public surface: name -> the module that defines it.
+_HOME = {
+    "sample_patterns": "patterns",
+    "Patterns": "patterns",
+    "GaussianGates": "patterns",
+    "SparseGates": "patterns",
+    "PatchGates": "patterns",
+    "CGReLU": "problems",
+    "lambda_max": "problems",
+    "solve": "solvers",
+    "Solution": "solvers",
+    "Status": "solvers",
+    "ConvergenceWarning": "solvers",
+    "NotConvergedError": "solvers",
+    "RFISTA": "solvers",
+    "Direct": "solvers",
+    "LSMR": "solvers",
+    "CVXPY": "solvers",
+    "Certificate": "certificates",
+    "certify": "certificates",
+    "GatedReLUNetwork": "networks",
+    "load": "modelfile",
+    "ModelFileError": "modelfile",
+    "plot_convergence": "plots",
+}
+
+__all__ = ["__version__", *sorted(_HOME)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"cvxnn.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'cvxnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
+
+
+if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
+    from cvxnn.certificates import Certificate as Certificate
+    from cvxnn.certificates import certify as certify
+    from cvxnn.modelfile import ModelFileError as ModelFileError
+    from cvxnn.modelfile import load as load
+    from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
+    from cvxnn.patterns import GaussianGates as GaussianGates
+    from cvxnn.patterns import PatchGates as PatchGates
+    from cvxnn.patterns import Patterns as Patterns
+    from cvxnn.patterns import SparseGates as SparseGates
+    from cvxnn.patterns import sample_patterns as sample_patterns
+    from cvxnn.plots import plot_convergence as plot_convergence
+    from cvxnn.problems import CGReLU as CGReLU
+    from cvxnn.problems import lambda_max as lambda_max
+    from cvxnn.solvers import CVXPY as CVXPY
+    from cvxnn.solvers import LSMR as LSMR
+    from cvxnn.solvers import RFISTA as RFISTA
+    from cvxnn.solvers import ConvergenceWarning as ConvergenceWarning
+    from cvxnn.solvers import Direct as Direct
+    from cvxnn.solvers import NotConvergedError as NotConvergedError
+    from cvxnn.solvers import Solution as Solution
+    from cvxnn.solvers import Status as Status
+    from cvxnn.solvers import solve as solve

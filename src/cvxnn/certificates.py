@@ -1,0 +1,114 @@
+"""Bounds on the optimal value: what is proven about a point, and of which problem.
+
+For weights U with predictions Z = M U and any dual candidate Theta (n, C),
+
+    P(U) = f(Z) + g(U)   >=   optimal value   >=   D = -f*(tau Theta) - g*(tau M'Theta),
+
+where tau scales Theta into the dual feasible set, class by class where the penalty allows it.
+At an optimum Theta = grad f(Z) closes the gap P - D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.penalties import NoPenalty
+
+if TYPE_CHECKING:
+    from cvxnn.problems import CGReLU
+
+# At lam = 0 a dual point has to satisfy M'Theta = 0; it counts if it does so to this precision.
+DUAL_FEASIBILITY = 1e-9
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A two-sided bound on the optimal value of a convex program.
+
+    Attributes
+    ----------
+    objective : value at the weights, in float64; an upper bound.
+    lower_bound : value of a feasible dual point; no weights have a smaller objective.
+    zero_objective : loss of the zero prediction, which sets the scale of the relative gap where
+        the objective itself vanishes.
+    scope : the problem that is bounded, in words.
+    dual_infeasibility : ||M'Theta|| / (||M|| ||Theta||) at lam = 0, where the dual constraint is
+        an equation that holds to rounding only; exactly 0 otherwise.
+    """
+
+    objective: float
+    lower_bound: float
+    zero_objective: float
+    scope: str
+    dual_infeasibility: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        return max(self.objective - self.lower_bound, 0.0)
+
+    @property
+    def relative_gap(self) -> float:
+        """gap / max(objective, 1e-8 zero_objective), with 0/0 = 0."""
+        return relative_gap(self.objective, self.lower_bound, self.zero_objective)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.objective:.10g} >= optimal value >= {self.lower_bound:.10g} "
+            f"(relative gap {self.relative_gap:.2g}) for {self.scope}"
+        )
+
+
+def relative_gap(objective: float, lower_bound: float, zero_objective: float) -> float:
+    gap = max(objective - lower_bound, 0.0)
+    return 0.0 if gap == 0 else gap / max(objective, 1e-8 * zero_objective)
+
+
+def certify(problem: CGReLU, U: Any, Theta: Array | None = None) -> Certificate:
+    """Bound the optimal value of `problem` at weights U, in float64 with fresh products.
+
+    `Theta` is a further dual candidate, for instance the best one of a solver's run; the
+    gradient at U is always tried.
+    """
+    operator = problem.operator_double
+    U = double(problem.check_weights(U))
+    Z = operator.forward(U)
+    candidates = [problem.loss.gradient(Z)]
+    if Theta is not None:
+        candidates.append(double(Theta))
+    bounds = [
+        unpenalised_bound(problem, T)
+        if isinstance(problem.penalty, NoPenalty)
+        else (dual_bound(problem, T, operator.adjoint(T)), 0.0)
+        for T in candidates
+    ]
+    lower_bound, infeasibility = max(bounds, key=lambda bound: bound[0])
+    return Certificate(
+        objective=problem.loss.value(Z) + problem.penalty.value(U),
+        lower_bound=lower_bound,
+        zero_objective=problem.loss.zero_value,
+        scope=problem.scope,
+        dual_infeasibility=infeasibility,
+    )
+
+
+def dual_bound(problem: CGReLU, Theta: Array, MtTheta: Array) -> float:
+    """The lower bound of the best scaling of Theta; losses here are never negative."""
+    limit = problem.penalty.dual_limit(MtTheta)
+    _, value = problem.loss.best_dual(Theta, limit, problem.penalty.conjugate(MtTheta))
+    return max(value, 0.0)
+
+
+def unpenalised_bound(problem: CGReLU, Theta: Array) -> tuple[float, float]:
+    """The bound at lam = 0 from the part of Theta outside range(M), and its infeasibility. A
+    candidate that does not satisfy M'Theta = 0 to rounding proves nothing but 0."""
+    operator = problem.operator_double
+    xp = array_namespace(Theta)
+    outside = problem.range_complement(double(Theta))
+    product = operator.adjoint(outside)
+    size = float(xp.sqrt(xp.sum(operator.block_norms() ** 2) * xp.sum(outside**2)))
+    infeasibility = float(xp.sqrt(xp.sum(product**2))) / size if size > 0 else 0.0
+    if infeasibility > DUAL_FEASIBILITY:
+        return 0.0, 0.0
+    return dual_bound(problem, outside, product), infeasibility

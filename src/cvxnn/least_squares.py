@@ -1,0 +1,80 @@
+"""Least squares with the expanded matrix, without forming it.
+
+Two ways to min_U ||M U - B||^2 + shift ||U||^2: through the eigen-decomposition of the n x n
+kernel M M', whose size does not depend on p and d, or by LSMR where n is too large for that.
+Both also split R^n into range(M) and its complement, which certificates at lam = 0 need.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, lsmr
+
+from cvxnn.arrays import Array, like, to_numpy
+from cvxnn.operators import ExpandedMatrix
+
+MAX_KERNEL_ROWS = 5000  # an n x n eigen-decomposition: 200 MB and a minute at this size
+
+
+class KernelFactor:
+    """M M' = Q diag(values) Q', cut at the numerical rank."""
+
+    def __init__(self, operator: ExpandedMatrix) -> None:
+        self.operator = operator
+        values, vectors = np.linalg.eigh(to_numpy(operator.kernel()))
+        kept = values > max(values[-1], 0.0) * len(values) * np.finfo(np.float64).eps
+        self.values, self.range_basis = values[kept], vectors[:, kept]
+
+    def solve(self, B: Array, shift: float, refinements: int = 2) -> Array:
+        """The minimum-norm minimiser U = M'(M M' + shift I)^+ B. Refinement takes back what
+        squaring the condition number costs."""
+        alpha = np.zeros(B.shape)
+        for _ in range(refinements + 1):
+            U = self.operator.adjoint(like(B, alpha))
+            residual = to_numpy(B - self.operator.forward(U)) - shift * alpha
+            alpha = alpha + self._apply_inverse(residual, shift)
+        U = self.operator.adjoint(like(B, alpha))
+        return U
+
+    def complement(self, B: Array) -> Array:
+        """The part of B outside range(M)."""
+        values = to_numpy(B)
+        for _ in range(2):  # twice is enough to be orthogonal to rounding
+            values = values - self.range_basis @ (self.range_basis.T @ values)
+        return like(B, values)
+
+    def _apply_inverse(self, B: np.ndarray, shift: float) -> np.ndarray:
+        Q = self.range_basis
+        return Q @ ((Q.T @ B) / (self.values + shift)[:, None])
+
+
+def lsmr_solve(
+    operator: ExpandedMatrix, B: Array, shift: float, *, tol: float, max_iter: int
+) -> tuple[Array, int]:
+    """The minimiser by LSMR, one column of B at a time, and the number of iterations."""
+    n, size = operator.n, operator.p * operator.d
+    block = (operator.p, operator.d, 1)
+
+    def forward(u: np.ndarray) -> np.ndarray:
+        return to_numpy(operator.forward(like(operator.X, u.reshape(block))))[:, 0]
+
+    def adjoint(r: np.ndarray) -> np.ndarray:
+        return to_numpy(operator.adjoint(like(operator.X, r.reshape(n, 1)))).reshape(size)
+
+    M = LinearOperator((n, size), matvec=forward, rmatvec=adjoint, dtype=np.float64)
+    columns, n_iter = [], 0
+    for b in to_numpy(B).T:
+        u, _, iterations, *_rest = lsmr(
+            M, b, damp=float(np.sqrt(shift)), atol=tol, btol=tol, conlim=0, maxiter=max_iter
+        )
+        columns.append(u.reshape(operator.p, operator.d))
+        n_iter += int(iterations)
+    return like(B, np.stack(columns, axis=2)), n_iter
+
+
+def range_complement(operator: ExpandedMatrix, factor: KernelFactor | None, B: Array) -> Array:
+    """The part of B outside range(M), by the kernel's factor or, without one, by LSMR."""
+    if factor is not None:
+        return factor.complement(B)
+    U, _ = lsmr_solve(operator, B, 0.0, tol=1e-14, max_iter=10 * operator.n)
+    return B - operator.forward(U)

@@ -1,0 +1,127 @@
+"""Model files: safetensors with a JSON header. They hold data only; loading one runs no code.
+
+A file is written beside its target and moved into place, so a failed write leaves no half file.
+Anything that is not a complete, consistent model of a known version is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_tensors
+from safetensors.numpy import save as serialize_tensors
+
+from cvxnn.networks import GatedReLUNetwork
+
+FORMAT = "cvxnn-model"
+VERSION = 1
+_TENSORS = {GatedReLUNetwork.kind: ("gates", "gate_bias", "W1", "b1", "W2")}
+_OPTIONAL = {"b1"}
+_CLASSES = {GatedReLUNetwork.kind: GatedReLUNetwork}
+
+
+class ModelFileError(ValueError):
+    """The file is no model file that this version can read; the message says why."""
+
+
+def save(network: GatedReLUNetwork, path: str | PathLike[str]) -> None:
+    tensors = {
+        name: np.ascontiguousarray(getattr(network, name))
+        for name in _TENSORS[network.kind]
+        if getattr(network, name) is not None
+    }
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": network.kind,
+        "strict": network.strict,
+        "flat_output": network.flat_output,
+    }
+    write_atomically(Path(path), serialize_tensors(tensors, {"cvxnn": json.dumps(header)}))
+
+
+def load(path: str | PathLike[str]) -> GatedReLUNetwork:
+    """Read a network written by `network.save`."""
+    path = Path(path)
+    content = path.read_bytes()
+    try:
+        tensors = parse_tensors(content)
+    except SafetensorError as error:
+        raise ModelFileError(f"{path} is not a model file, or damaged: {error}") from error
+    header = _read_header(path, content)
+    if header.get("format") != FORMAT:
+        raise ModelFileError(f"{path} is a safetensors file, but not a cvxnn model")
+    version = header.get("version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ModelFileError(f"{path} has no valid version number: {version!r}")
+    if version > VERSION:
+        raise ModelFileError(
+            f"{path} has format version {version}, this cvxnn reads up to {VERSION}: update cvxnn"
+        )
+    kind = header.get("kind")
+    if kind not in _CLASSES:
+        raise ModelFileError(f"{path} holds a model of unknown kind {kind!r}")
+    parts = _checked_tensors(path, kind, tensors) | _checked_flags(path, header)
+    try:
+        return _CLASSES[kind](**parts)  # the network checks that its shapes fit
+    except ValueError as error:
+        raise ModelFileError(f"{path} is inconsistent: {error}") from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `content` to `path` whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's 0600 is for secrets
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read_header(path: Path, content: bytes) -> dict[str, Any]:
+    """The JSON header; safetensors has already checked that the layout around it is sound."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+        header = json.loads(metadata.get("cvxnn", "{}"))
+    except (ValueError, AttributeError) as error:
+        raise ModelFileError(f"{path} has a damaged header: {error}") from error
+    if not isinstance(header, dict):
+        raise ModelFileError(f"{path} has a damaged header: not a JSON object")
+    return header
+
+
+def _checked_tensors(path: Path, kind: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
+    expected = set(_TENSORS[kind])
+    missing, unknown = expected - _OPTIONAL - set(tensors), set(tensors) - expected
+    if missing or unknown:
+        raise ModelFileError(
+            f"{path} is incomplete or damaged: missing {sorted(missing)}, unknown {sorted(unknown)}"
+        )
+    ndim = {"gates": 2, "gate_bias": 1, "W1": 2, "b1": 1, "W2": 2}
+    for name, tensor in tensors.items():
+        if tensor.dtype != np.float64 or tensor.ndim != ndim[name]:
+            raise ModelFileError(f"{path}: {name} has dtype {tensor.dtype}, shape {tensor.shape}")
+        if not np.isfinite(tensor).all():
+            raise ModelFileError(f"{path}: {name} holds NaN or infinity")
+    return {name: tensors.get(name) for name in _TENSORS[kind]}
+
+
+def _checked_flags(path: Path, header: dict[str, Any]) -> dict[str, Any]:
+    flags = {name: header.get(name) for name in ("strict", "flat_output")}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ModelFileError(f"{path}: {name} must be true or false, got {value!r}")
+    return flags

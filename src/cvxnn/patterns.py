@@ -1,0 +1,356 @@
+"""Activation patterns and the gate vectors that produce them (paper, section 2).
+
+A gate g in R^d, with an optional bias b, switches its neuron on for the rows of X with
+`X g + b >= 0`; the pattern of these rows is one boolean column of `mask`. Patterns are sampled
+(`sample_patterns`), built from given gates or masks, or harvested from a network's neurons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from cvxnn.arrays import Array, array_namespace, blocks, double, like, to_numpy
+from cvxnn.validation import (
+    check_features,
+    check_flag,
+    check_integer,
+    check_mask,
+    check_matrix,
+    check_number,
+)
+
+_BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
+_CHECK_FLOPS = 2 * 10**9  # effort spent on finding out whether patterns belong to given data
+
+
+class GateDistribution(Protocol):
+    """Where gate vectors come from: `draw` returns p gates for d features as a (p, d) array."""
+
+    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class GaussianGates:
+    """Gates g ~ N(0, I), the paper's choice. The first gates do not depend on how many follow."""
+
+    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
+        return rng.standard_normal((p, d))
+
+
+@dataclass(frozen=True)
+class SparseGates:
+    """Gaussian gates that look at `n_features` features each, chosen uniformly."""
+
+    n_features: int
+
+    def __post_init__(self) -> None:
+        check_integer(self.n_features, "n_features", minimum=1)
+
+    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
+        if self.n_features > d:
+            raise ValueError(f"n_features is {self.n_features}, but X has only {d} features")
+        chosen = np.argsort(rng.random((p, d)), axis=1)[:, : self.n_features]
+        gates = np.zeros((p, d))
+        np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
+        return gates
+
+
+@dataclass(frozen=True)
+class PatchGates:
+    """Gaussian gates on a `size` x `size` patch of an image, placed uniformly (paper, MNIST).
+
+    `image_shape` is (height, width), or three numbers with the channels on `channel_axis`;
+    the rows of X are such images, flattened in C order. A patch spans all channels.
+    """
+
+    image_shape: Sequence[int]
+    size: int = 3
+    channel_axis: int = -1
+
+    def __post_init__(self) -> None:
+        shape = tuple(check_integer(s, "image_shape", minimum=1) for s in self.image_shape)
+        if len(shape) not in (2, 3):
+            raise ValueError(f"image_shape must have 2 or 3 entries, got {shape}")
+        check_integer(self.size, "size", minimum=1)
+        if self.channel_axis not in (-3, -2, -1, 0, 1, 2):
+            raise ValueError(f"channel_axis must be one of the 3 axes, got {self.channel_axis}")
+        object.__setattr__(self, "image_shape", shape)
+        if self.size > min(self._pixels.shape[:2]):
+            raise ValueError(f"patches of size {self.size} do not fit into images {shape}")
+
+    @property
+    def _pixels(self) -> np.ndarray:
+        """The flat position in X of each (row, column, channel)."""
+        pixels = np.arange(int(np.prod(self.image_shape))).reshape(self.image_shape)
+        return np.moveaxis(pixels, self.channel_axis, -1) if pixels.ndim == 3 else pixels[..., None]
+
+    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
+        pixels = self._pixels
+        if pixels.size != d:
+            raise ValueError(
+                f"image_shape {self.image_shape} has {pixels.size} values, but X has {d} features"
+            )
+        height, width, channels = pixels.shape
+        top = rng.integers(height - self.size + 1, size=(p, 1, 1, 1))
+        left = rng.integers(width - self.size + 1, size=(p, 1, 1, 1))
+        i, j, k = np.ogrid[: self.size, : self.size, :channels]
+        chosen = pixels[top + i, left + j, k].reshape(p, -1)
+        gates = np.zeros((p, d))
+        np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
+        return gates
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """Distinct, non-zero activation patterns of one data matrix, with their gates.
+
+    Attributes
+    ----------
+    mask : (n, p) boolean; column i is the pattern D_i.
+    gates : (d, p), or None for patterns given without gates. In the units of the raw X.
+    gate_bias : (p,), zeros where the gates have no bias.
+    strict : a row is active where `x g + b > 0` instead of `>= 0`.
+    """
+
+    mask: np.ndarray
+    gates: np.ndarray | None = None
+    gate_bias: np.ndarray | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        p = self.mask.shape[1]
+        if self.gates is not None:
+            if self.gates.shape[1] != p:
+                raise ValueError(f"mask has {p} patterns, but there are {self.gates.shape[1]} gates")
+            if self.gate_bias is None:
+                object.__setattr__(self, "gate_bias", np.zeros(p))
+        for array in (self.mask, self.gates, self.gate_bias):
+            if array is not None:
+                array.setflags(write=False)
+
+    def __len__(self) -> int:
+        return self.mask.shape[1]
+
+    @property
+    def n_samples(self) -> int:
+        return self.mask.shape[0]
+
+    @classmethod
+    def from_gates(
+        cls, X: Any, gates: Any, gate_bias: Any = None, *, strict: bool = False
+    ) -> Patterns:
+        """The distinct, non-zero patterns that given gates (d, p) produce on X, order kept."""
+        X = check_features(X)
+        gates = double(to_numpy(check_matrix(gates, "gates", "features", "patterns")))
+        if gates.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"gates must have one row for each of the {X.shape[1]} features of X, "
+                f"got shape {gates.shape}"
+            )
+        bias = _check_gate_bias(gate_bias, gates.shape[1])
+        strict = check_flag(strict, "strict")
+        return cls._distinct(activations(X, gates, bias, strict), gates, bias, strict)
+
+    @classmethod
+    def from_mask(cls, mask: Any, gates: Any = None, gate_bias: Any = None) -> Patterns:
+        """Patterns given as a boolean (n, p) mask. Without gates a solution predicts on the
+        training rows only: a network needs gates to switch on new rows."""
+        mask = check_mask(mask)
+        if gates is None:
+            if gate_bias is not None:
+                raise ValueError("gate_bias is given without gates")
+            return cls._distinct(mask, None, None, False)
+        gates = double(to_numpy(check_matrix(gates, "gates", "features", "patterns")))
+        if gates.shape[1] != mask.shape[1]:
+            raise ValueError(f"mask has {mask.shape[1]} patterns, but gates has {gates.shape[1]}")
+        return cls._distinct(mask, gates, _check_gate_bias(gate_bias, gates.shape[1]), False)
+
+    @classmethod
+    def from_network(cls, X: Any, network: Any, *, strict: bool = False) -> Patterns:
+        """The patterns of a network's neurons on X: a gated network's gates, or the first-layer
+        weights `W1` (m, d) and biases `b1` of any two-layer network."""
+        if hasattr(network, "gates"):
+            return cls.from_gates(X, network.gates, network.gate_bias, strict=network.strict)
+        if not hasattr(network, "W1"):
+            raise TypeError(f"network has neither gates nor W1: {type(network).__name__}")
+        W1 = to_numpy(check_matrix(network.W1, "network.W1", "neurons", "features"))
+        return cls.from_gates(X, W1.T, getattr(network, "b1", None), strict=strict)
+
+    @classmethod
+    def _distinct(
+        cls, mask: np.ndarray, gates: np.ndarray | None, bias: np.ndarray | None, strict: bool
+    ) -> Patterns:
+        keep, _ = distinct_patterns(mask)
+        if len(keep) == 0:
+            raise ValueError("no patterns left: every one is the zero pattern")
+        return cls(mask, gates, bias, strict).select(keep)
+
+    def select(self, indices: Any) -> Patterns:
+        """The patterns at `indices`, in that order."""
+        mask = np.ascontiguousarray(self.mask[:, indices])
+        if self.gates is None or self.gate_bias is None:
+            return Patterns(mask, strict=self.strict)
+        gates = np.ascontiguousarray(self.gates[:, indices])
+        return Patterns(mask, gates, self.gate_bias[indices], self.strict)
+
+    def join(self, other: Patterns) -> Patterns:
+        """These patterns, then those of `other` (on the same rows) that are new."""
+        if self.n_samples != other.n_samples:
+            raise ValueError(
+                f"patterns of {self.n_samples} and of {other.n_samples} rows cannot be joined"
+            )
+        if (self.gates is None) != (other.gates is None) or self.strict != other.strict:
+            raise ValueError("patterns with and without gates, or strict and not, cannot be joined")
+        mask = np.concatenate([self.mask, other.mask], axis=1)
+        if self.gates is None or other.gates is None:
+            return self._distinct(mask, None, None, self.strict)
+        gates = np.concatenate([self.gates, other.gates], axis=1)
+        bias = np.concatenate([self.gate_bias, other.gate_bias])  # type: ignore[list-item]
+        return self._distinct(mask, gates, bias, self.strict)
+
+    def check_belong_to(self, X: Array) -> None:
+        """Raise unless these are patterns of X: the shapes fit, and on rows spread over X the
+        gates reproduce the mask (products within rounding of zero are not held against it)."""
+        n, d = X.shape
+        if self.n_samples != n:
+            raise ValueError(
+                f"patterns belong to other data: they cover {self.n_samples} rows, X has {n}"
+            )
+        if self.gates is None or self.gate_bias is None:
+            return
+        if self.gates.shape[0] != d:
+            raise ValueError(
+                f"patterns belong to other data: their gates have {self.gates.shape[0]} features, "
+                f"X has {d}"
+            )
+        n_rows = min(n, max(1, _CHECK_FLOPS // (2 * d * len(self))))
+        rows = np.linspace(0, n - 1, n_rows).astype(int)
+        X_rows = to_numpy(X)[rows].astype(np.float64)
+        scale = np.abs(self.gates).max(axis=0) + np.abs(self.gate_bias)
+        for block in blocks(n_rows, _BLOCK // len(self)):
+            product = X_rows[block] @ self.gates + self.gate_bias
+            size = np.abs(X_rows[block]).sum(axis=1, keepdims=True) + 1.0
+            clear = np.abs(product) > 1e-6 * size * scale
+            wrong = clear & ((product > 0) != self.mask[rows[block]])
+            if wrong.any():
+                row = rows[block][np.nonzero(wrong)[0][0]]
+                raise ValueError(
+                    "patterns belong to other data: their gates disagree with X, "
+                    f"first at row {row}; sample them from this X"
+                )
+
+
+def sample_patterns(
+    X: Any,
+    n_patterns: int,
+    *,
+    gates: GateDistribution | None = None,
+    bias: bool = False,
+    active_share: float | None = None,
+    normalize: bool = False,
+    strict: bool = False,
+    random_state: Any = None,
+) -> Patterns:
+    """Sample at most `n_patterns` distinct, non-zero activation patterns of X.
+
+    Parameters
+    ----------
+    X : (n, d) data.
+    n_patterns : how many gates to draw; duplicates and the zero pattern go, order is kept.
+    gates : `GaussianGates()` (default), `SparseGates(n_features)`, `PatchGates(image_shape)`,
+        or anything with their `draw`. For gates of your own, use `Patterns.from_gates`.
+    bias : give each gate a Gaussian bias, as if X had a column of ones.
+    active_share : instead, set each gate's bias so that this share of the rows is active.
+    normalize : draw for unit-norm columns (the paper's setting) and map the gates back, so that
+        columns in large units do not decide every pattern.
+    strict : a row is active for `x g > 0` (the paper's experiments) instead of `>= 0`.
+    random_state : seed or generator; equal seeds give equal patterns.
+    """
+    X = check_features(X)
+    p = check_integer(n_patterns, "n_patterns", minimum=1)
+    bias, strict = check_flag(bias, "bias"), check_flag(strict, "strict")
+    normalize = check_flag(normalize, "normalize")
+    if active_share is not None:
+        active_share = check_number(active_share, "active_share", minimum=0, strict=True, maximum=1)
+    gates = GaussianGates() if gates is None else gates
+    if not hasattr(gates, "draw"):
+        raise TypeError(
+            f"gates must be a distribution such as GaussianGates(), got {type(gates).__name__}; "
+            "for gate vectors of your own use Patterns.from_gates"
+        )
+    rng = np.random.default_rng(random_state)
+    n, d = X.shape
+
+    draws = np.asarray(gates.draw(rng, p, d))
+    G = np.ascontiguousarray(draws.T)
+    gate_bias = rng.standard_normal(p) if bias and active_share is None else np.zeros(p)
+    if normalize:
+        G /= column_norms(to_numpy(X))[:, None]
+        gate_bias /= np.sqrt(n)  # the norm of the column of ones
+    if active_share is not None:
+        gate_bias = _bias_for_share(X, G, active_share)
+    return Patterns._distinct(activations(X, G, gate_bias, strict), G, gate_bias, strict)
+
+
+def activations(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> np.ndarray:
+    """The boolean (n, p) NumPy array of `X g + b >= 0` (`> 0` if strict): one product, in
+    blocks of rows, computed in float64 so that a pattern does not depend on the run's dtype."""
+    n, p = X.shape[0], gates.shape[1]
+    mask = np.empty((n, p), dtype=bool)
+    X = double(X)
+    gates, bias = like(X, gates), like(X, bias)
+    xp = array_namespace(X)
+    for rows in blocks(n, _BLOCK // max(1, p)):
+        product = xp.matmul(X[rows, :], gates) + bias[None, :]
+        mask[rows] = to_numpy(product > 0 if strict else product >= 0)
+    return mask
+
+
+def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First occurrences of the distinct non-zero columns, in order, and for each column the
+    position of its pattern among them (-1 for the zero pattern)."""
+    packed = np.packbits(np.ascontiguousarray(mask.T), axis=1)
+    first: dict[bytes, int] = {bytes(packed.shape[1]): -1}
+    keep: list[int] = []
+    position = np.empty(mask.shape[1], dtype=int)
+    for i, row in enumerate(packed):
+        key = row.tobytes()
+        if key not in first:
+            first[key] = len(keep)
+            keep.append(i)
+        position[i] = first[key]
+    return np.asarray(keep, dtype=int), position
+
+
+def column_norms(X: np.ndarray) -> np.ndarray:
+    """Column norms of X, with 1 for zero columns: what columns are divided by to unitise them."""
+    norms = np.sqrt(np.sum(np.square(X, dtype=np.float64), axis=0))
+    return np.where(norms > 0, norms, 1.0)
+
+
+def _bias_for_share(X: Array, gates: np.ndarray, share: float) -> np.ndarray:
+    """Biases for which `share` of the rows has x g + b > 0, halfway between two neighbours."""
+    n, p = X.shape[0], gates.shape[1]
+    k = min(n, max(1, round(share * n)))
+    X_double = double(to_numpy(X))
+    bias = np.empty(p)
+    for columns in blocks(p, _BLOCK // n):
+        product = np.sort(X_double @ gates[:, columns], axis=0)
+        last_active = product[n - k]
+        spread = np.maximum(product[-1] - product[0], np.abs(last_active) + 1e-300)
+        first_inactive = product[n - k - 1] if k < n else last_active - spread / n
+        bias[columns] = -(last_active + first_inactive) / 2
+    return bias
+
+
+def _check_gate_bias(gate_bias: Any, p: int) -> np.ndarray:
+    if gate_bias is None:
+        return np.zeros(p)
+    bias = np.asarray(gate_bias, dtype=np.float64)
+    if bias.shape != (p,) or not np.isfinite(bias).all():
+        raise ValueError(f"gate_bias must be {p} finite numbers, got shape {bias.shape}")
+    return bias.copy()

@@ -1,0 +1,176 @@
+"""Penalties g(U) on the gated weights U (p, d, C): one class each.
+
+Every penalty has its value, prox, min-norm subgradient, and its side of the dual problem. A
+norm `g = lam ||.||` bounds the dual variable by `dual_norm(M'Theta) <= lam`; a smooth penalty
+adds its conjugate `g*(M'Theta)` instead.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Protocol
+
+from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.validation import check_choice
+
+
+class Penalty(Protocol):
+    lam: float
+
+    def value(self, U: Array) -> float: ...
+
+    def prox(self, U: Array, step: float) -> Array:
+        """argmin_V  1/2 ||V - U||^2 + step g(V)."""
+        ...
+
+    def min_norm_subgradient(self, U: Array, gradient: Array) -> Array:
+        """The smallest element of gradient + (subdifferential of g at U): zero iff U is optimal
+        for a smooth part with that gradient."""
+        ...
+
+    def dual_limit(self, G: Array) -> Array:
+        """How far G = M'Theta may be scaled and stay dual feasible: (C,), or (1,) if classes are
+        coupled."""
+        ...
+
+    def conjugate(self, G: Array) -> Array:
+        """g*(G) of a quadratic penalty, zero for a norm; shaped as `dual_limit`."""
+        ...
+
+
+class GroupNorm:
+    """g(U) = lam * sum over groups of ||U_group||_2; subclasses say what a group is.
+
+    `group_norms` reduces over `axes`, keeping them as length 1 so that it broadcasts.
+    """
+
+    axes: ClassVar[tuple[int, ...]]
+
+    def __init__(self, lam: float) -> None:
+        self.lam = lam
+
+    def group_norms(self, U: Array) -> Array:
+        xp = array_namespace(U)
+        return xp.sqrt(xp.sum(U * U, axis=self.axes, keepdims=True))
+
+    def value(self, U: Array) -> float:
+        norms = double(self.group_norms(U))
+        return self.lam * float(array_namespace(U).sum(norms))
+
+    def prox(self, U: Array, step: float) -> Array:
+        return U * self._shrinkage(self.group_norms(U), step * self.lam)
+
+    def min_norm_subgradient(self, U: Array, gradient: Array) -> Array:
+        xp = array_namespace(U)
+        norms = self.group_norms(U)
+        zero = norms == 0
+        at_zero = gradient * self._shrinkage(self.group_norms(gradient), self.lam)
+        elsewhere = gradient + self.lam * U / xp.where(zero, xp.ones_like(norms), norms)
+        return xp.where(zero, at_zero, elsewhere)
+
+    def dual_norm(self, G: Array) -> Array:
+        """The largest group norm, class by class where groups do not couple classes."""
+        xp = array_namespace(G)
+        norms = self.group_norms(G)
+        largest = xp.max(xp.max(norms, axis=1), axis=0)
+        return double(largest)
+
+    def dual_limit(self, G: Array) -> Array:
+        xp = array_namespace(G)
+        norm = self.dual_norm(G)
+        positive = norm > 0
+        return xp.where(
+            positive,
+            self.lam / xp.where(positive, norm, xp.ones_like(norm)),
+            xp.full_like(norm, math.inf),
+        )
+
+    def conjugate(self, G: Array) -> Array:
+        return array_namespace(G).zeros_like(self.dual_norm(G))
+
+    @staticmethod
+    def _shrinkage(norms: Array, threshold: float) -> Array:
+        xp = array_namespace(norms)
+        kept = norms > threshold
+        safe = xp.where(kept, norms, xp.ones_like(norms))
+        return xp.where(kept, 1 - threshold / safe, xp.zeros_like(norms))
+
+
+class NeuronGroups(GroupNorm):
+    """lam * sum_{i,k} ||U_i^k||: the paper's penalty; a group is one neuron of one class."""
+
+    axes = (1,)
+
+
+class FeatureGroups(GroupNorm):
+    """lam * sum_j ||U_{.j.}||: a group is one feature over all patterns and classes."""
+
+    axes = (0, 2)
+
+
+class L1(GroupNorm):
+    """lam * sum |U|: every weight is a group."""
+
+    axes = ()
+
+    def group_norms(self, U: Array) -> Array:
+        return array_namespace(U).abs(U)
+
+
+class L2:
+    """g(U) = lam/2 ||U||^2, with g*(G) = ||G||^2 / (2 lam): no constraint on the dual variable."""
+
+    def __init__(self, lam: float) -> None:
+        self.lam = lam
+
+    def value(self, U: Array) -> float:
+        U = double(U)
+        return 0.5 * self.lam * float(array_namespace(U).sum(U * U))
+
+    def prox(self, U: Array, step: float) -> Array:
+        return U / (1 + step * self.lam)
+
+    def min_norm_subgradient(self, U: Array, gradient: Array) -> Array:
+        return gradient + self.lam * U
+
+    def dual_limit(self, G: Array) -> Array:
+        return array_namespace(G).full_like(self.conjugate(G), math.inf)
+
+    def conjugate(self, G: Array) -> Array:
+        G = double(G)
+        return array_namespace(G).sum(G * G, axis=(0, 1)) / (2 * self.lam)
+
+
+class NoPenalty:
+    """g = 0, also any penalty with lam = 0. Its dual points satisfy M'Theta = 0, which scaling
+    cannot achieve: the certificate projects them first (`certificates.unpenalised_bound`)."""
+
+    lam = 0.0
+
+    def value(self, U: Array) -> float:
+        return 0.0
+
+    def prox(self, U: Array, step: float) -> Array:
+        return U
+
+    def min_norm_subgradient(self, U: Array, gradient: Array) -> Array:
+        return gradient
+
+    def dual_limit(self, G: Array) -> Array:
+        xp = array_namespace(G)
+        return xp.full_like(double(G[0, 0, :]), math.inf)
+
+    def conjugate(self, G: Array) -> Array:
+        return array_namespace(G).zeros_like(double(G[0, 0, :]))
+
+
+PENALTIES = {"neuron": NeuronGroups, "feature": FeatureGroups, "l1": L1, "l2": L2}
+
+
+def make_penalty(name: str, lam: float) -> Penalty:
+    name = check_choice(name, "penalty", [*PENALTIES, "none"])
+    if name == "none":
+        if lam != 0:
+            raise ValueError(f"penalty 'none' has no strength: lam must be 0, got {lam:g}")
+        return NoPenalty()
+    return PENALTIES[name](lam) if lam > 0 else NoPenalty()

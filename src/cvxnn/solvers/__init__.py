@@ -1,0 +1,26 @@
+"""Solvers: one file an algorithm, one driver for all of them."""
+
+from cvxnn.solvers.conic import CVXPY
+from cvxnn.solvers.direct import LSMR, Direct
+from cvxnn.solvers.driver import (
+    ConvergenceWarning,
+    NotConvergedError,
+    Progress,
+    Solution,
+    Status,
+    solve,
+)
+from cvxnn.solvers.rfista import RFISTA
+
+__all__ = [
+    "CVXPY",
+    "LSMR",
+    "RFISTA",
+    "ConvergenceWarning",
+    "Direct",
+    "NotConvergedError",
+    "Progress",
+    "Solution",
+    "Status",
+    "solve",
+]

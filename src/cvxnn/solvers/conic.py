@@ -1,0 +1,93 @@
+"""The independent oracle: the same problem objects, handed to a conic solver through CVXPY.
+
+It forms the expanded matrix from the mask by itself and shares no product with the rest of the
+package, so that agreement means something. For small problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from cvxnn.arrays import Array, like, to_numpy
+from cvxnn.solvers.base import Iterate, StalledError
+from cvxnn.solvers.direct import _full_iterate
+
+if TYPE_CHECKING:
+    from cvxnn.problems import CGReLU
+
+MAX_ENTRIES = 10**8  # of the expanded matrix: 0.8 GB before the solver copies it
+
+
+@dataclass(frozen=True)
+class CVXPY:
+    """Any solver that CVXPY has installed, by name: "CLARABEL" (default), "SCS", "MOSEK" with a
+    licence, ... `settings` are handed to it as they are."""
+
+    name: ClassVar[str] = "cvxpy"
+    penalties: ClassVar[frozenset[str]] = frozenset(
+        {"NeuronGroups", "FeatureGroups", "L1", "L2", "NoPenalty"}
+    )
+    default_max_iter: ClassVar[int] = 1
+
+    backend: str = "CLARABEL"
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
+        cp = _import_cvxpy()
+        backend = self.backend.upper()
+        if backend not in cp.installed_solvers():
+            raise ValueError(
+                f"CVXPY has no solver {self.backend!r} here; installed: "
+                f"{', '.join(cp.installed_solvers())}"
+            )
+        U, program = _program(cp, problem)
+        try:
+            program.solve(solver=backend, **self.settings)
+        except cp.error.SolverError as error:
+            raise StalledError(f"{backend} gave up: {error}") from error
+        if any(u.value is None for u in U):
+            raise StalledError(f"{backend} ended with status {program.status!r}")
+        weights = np.stack([u.value for u in U], axis=2)
+        yield _full_iterate(problem, like(start, weights))
+
+
+def _program(cp: Any, problem: CGReLU) -> tuple[list[Any], Any]:
+    X = to_numpy(problem.operator.X).astype(np.float64)
+    Y = to_numpy(problem.loss.Y).astype(np.float64)
+    mask = problem.patterns.mask
+    (n, d), p, C = X.shape, mask.shape[1], Y.shape[1]
+    if n * p * d > MAX_ENTRIES:
+        raise ValueError(
+            f"the expanded matrix would have {n * p * d:.1e} entries; solver 'cvxpy' takes up to "
+            f"{MAX_ENTRIES:.0e}: use solver='rfista'"
+        )
+    M = (mask[:, :, None] * X[:, None, :]).reshape(n, p * d)
+    U = [cp.Variable((p, d)) for _ in range(C)]
+    fits = [M @ cp.reshape(u, (p * d,), order="C") for u in U]
+    loss = sum(cp.sum_squares(fit - y) for fit, y in zip(fits, Y.T, strict=True)) / (2 * n * C)
+    return U, cp.Problem(cp.Minimize(loss + _penalty(cp, problem, U)))
+
+
+def _penalty(cp: Any, problem: CGReLU, U: list[Any]) -> Any:
+    name, lam = problem.penalty_name, problem.lam
+    if lam == 0:
+        return 0
+    if name == "neuron":
+        return lam * sum(cp.sum(cp.norm(u, 2, axis=1)) for u in U)
+    if name == "feature":
+        return lam * cp.sum(cp.norm(cp.vstack(U), 2, axis=0))
+    if name == "l1":
+        return lam * sum(cp.sum(cp.abs(u)) for u in U)
+    return lam / 2 * sum(cp.sum_squares(u) for u in U)
+
+
+def _import_cvxpy() -> Any:
+    try:
+        import cvxpy
+    except ImportError as error:
+        raise ImportError("solver 'cvxpy' needs CVXPY: pip install 'cvxnn[cvx]'") from error
+    return cvxpy

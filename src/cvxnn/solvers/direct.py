@@ -1,0 +1,73 @@
+"""Least squares problems, which need no iteration over proximal steps: lam = 0 and l2.
+
+    min_U  1/(2s) ||M U - Y||^2 + lam/2 ||U||^2   <=>   (M'M + s lam I) U = M'Y
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from cvxnn.arrays import Array, double, like
+from cvxnn.least_squares import MAX_KERNEL_ROWS, lsmr_solve
+from cvxnn.solvers.base import Iterate
+
+if TYPE_CHECKING:
+    from cvxnn.problems import CGReLU
+
+SMOOTH_PENALTIES = frozenset({"L2", "NoPenalty"})
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Through the n x n kernel (X X') o (D D'); the minimum-norm solution at lam = 0."""
+
+    name: ClassVar[str] = "direct"
+    penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
+    default_max_iter: ClassVar[int] = 1
+
+    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
+        factor = problem.kernel_factor
+        if factor is None:
+            raise ValueError(
+                f"solver 'direct' factors an n x n matrix and takes n <= {MAX_KERNEL_ROWS}, "
+                f"got n = {problem.operator.n}; use solver='lsmr'"
+            )
+        U = factor.solve(double(problem.loss.Y), _shift(problem))
+        yield _full_iterate(problem, like(start, U))
+
+
+@dataclass(frozen=True)
+class LSMR:
+    """Golub-Kahan bidiagonalisation; any n. Starts from zero, so the lam = 0 solution has minimum
+    norm."""
+
+    name: ClassVar[str] = "lsmr"
+    penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
+    default_max_iter: ClassVar[int] = 100_000
+
+    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
+        operator = problem.operator_double
+        precision = 1e-3
+        while precision >= 1e-15:  # LSMR's own stop is no gap: tighten it until the driver is content
+            precision *= 1e-2
+            U, _ = lsmr_solve(
+                operator,
+                double(problem.loss.Y),
+                _shift(problem),
+                tol=precision,
+                max_iter=self.default_max_iter,
+            )
+            yield _full_iterate(problem, like(start, U))
+
+
+def _shift(problem: CGReLU) -> float:
+    n, C = problem.loss.Y.shape
+    return problem.lam * n * C
+
+
+def _full_iterate(problem: CGReLU, U: Array) -> Iterate:
+    fit = problem.operator.forward(U)
+    Theta = problem.loss.gradient(fit)
+    return Iterate(U, fit, Theta, problem.operator.adjoint(Theta))

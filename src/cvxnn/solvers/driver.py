@@ -1,0 +1,384 @@
+"""The driver: runs a solver, bounds its iterates, stops on a certificate.
+
+Every iterate with a gradient gives a dual point for the price of a norm, so the relative gap
+between the best objective and the best lower bound is known in every iteration. A run counts as
+converged only if the final certificate, computed in float64 with fresh products, says so.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cvxnn.arrays import Array, array_namespace, is_double
+from cvxnn.certificates import Certificate, certify, dual_bound, relative_gap, unpenalised_bound
+from cvxnn.networks import GatedReLUNetwork
+from cvxnn.penalties import NoPenalty
+from cvxnn.problems import CGReLU
+from cvxnn.solvers.base import Iterate, Solver, StalledError
+from cvxnn.solvers.conic import CVXPY
+from cvxnn.solvers.direct import LSMR, Direct
+from cvxnn.solvers.rfista import RFISTA
+from cvxnn.validation import check_choice, check_integer, check_number, suggest
+
+SOLVERS: dict[str, type] = {cls.name: cls for cls in (RFISTA, Direct, LSMR, CVXPY)}
+STOPS = ("gap", "subgradient")
+SUBGRADIENT_TOL = 1e-3  # the paper's stop
+GAP_TOL = 1e-4
+# A run has stalled if its gap did not fall by this factor within so many iterations.
+STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
+
+
+class Status(enum.StrEnum):
+    """How a run ended. `help` says what it means and what to do about it."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    TIME_LIMIT = "time_limit"
+    STALLED = "stalled"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
+
+    @property
+    def help(self) -> str:
+        return _HELP[self]
+
+
+_HELP = {
+    Status.CONVERGED: "the tolerance is met",
+    Status.MAX_ITER: "the iteration limit was reached: raise max_iter or tol, or take a larger lam",
+    Status.TIME_LIMIT: "the time limit was reached: raise max_seconds or tol, or take a larger lam",
+    Status.STALLED: "no further progress in this precision: raise tol, use float64 data, or try "
+    "normalize=True if columns differ in scale",
+    Status.DIVERGED: "the objective grew out of bounds: a fixed step is too large",
+    Status.INTERRUPTED: "interrupted: this is the best point until then",
+    Status.STOPPED: "the callback asked to stop: this is the best point until then",
+}
+
+
+class ConvergenceWarning(UserWarning):
+    """A solve ended before its tolerance was met."""
+
+
+class NotConvergedError(RuntimeError):
+    """Raised instead of the warning with `on_failure="raise"`; `solution` holds the result."""
+
+    def __init__(self, message: str, solution: Solution) -> None:
+        super().__init__(message)
+        self.solution = solution
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One iteration, as callbacks and the history see it. `objective` and `lower_bound` are the
+    best so far, which is what the relative gap compares."""
+
+    n_iter: int
+    seconds: float
+    objective: float
+    lower_bound: float
+    relative_gap: float
+    subgradient_norm: float | None
+    step_size: float | None
+    n_products: int
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Weights with what is proven about them.
+
+    Attributes
+    ----------
+    problem : what was solved.
+    weights : (p, d, C) in the problem's own units.
+    certificate : bounds on the optimal value of the problem.
+    status : how the run ended; `message` puts it in words.
+    n_iter, n_products, seconds : effort; a product is one pass over the data, forward or adjoint.
+    history : one `Progress` an iteration.
+    """
+
+    problem: CGReLU
+    weights: Array
+    certificate: Certificate
+    status: Status
+    message: str
+    n_iter: int
+    n_products: int
+    seconds: float
+    history: tuple[Progress, ...]
+    solver: Solver
+
+    @property
+    def converged(self) -> bool:
+        return self.status is Status.CONVERGED
+
+    @property
+    def n_active(self) -> int:
+        """Non-zero blocks (pattern, class): the neurons of the network."""
+        xp = array_namespace(self.weights)
+        return int(xp.sum(xp.astype(xp.any(self.weights != 0, axis=1), xp.int64)))
+
+    def network(self) -> GatedReLUNetwork:
+        """The network with these weights, in the units of the raw X."""
+        return self.problem.network(self.weights)
+
+    def __repr__(self) -> str:
+        return (
+            f"Solution({self.status}: {self.certificate}; {self.n_active} active neurons, "
+            f"{self.n_iter} iterations, {self.seconds:.2f} s)"
+        )
+
+
+def solve(
+    problem: CGReLU,
+    solver: str | Solver = "auto",
+    *,
+    tol: float | None = None,
+    stop: str = "gap",
+    max_iter: int | None = None,
+    max_seconds: float | None = None,
+    warm_start: Any = None,
+    callback: Callable[[Progress], object] | None = None,
+    on_failure: str = "warn",
+    **options: Any,
+) -> Solution:
+    """Solve a convex training problem to a certified tolerance.
+
+    Parameters
+    ----------
+    solver : "auto", "rfista", "direct", "lsmr", "cvxpy", or a solver object such as
+        `RFISTA(restart=False)`. "auto" is direct or LSMR for lam = 0 and l2, R-FISTA otherwise.
+    tol : relative duality gap (default 1e-4), or with `stop="subgradient"` the norm of the
+        min-norm subgradient (default 1e-3, the paper's stop).
+    max_iter, max_seconds : limits.
+    warm_start : weights (p, d, C) or a `Solution` to start from.
+    callback : called with a `Progress` in every iteration; a true answer stops the run.
+    on_failure : "warn", "raise" or "ignore" if the tolerance is not met.
+    options : settings of the solver given by name, for instance `restart=False`.
+
+    An interrupt (Ctrl-C) ends the run and returns the best point with its certificate.
+    """
+    if not isinstance(problem, CGReLU):
+        raise TypeError(f"problem must be a CGReLU, got {type(problem).__name__}")
+    check_choice(stop, "stop", STOPS)
+    check_choice(on_failure, "on_failure", ("warn", "raise", "ignore"))
+    default_tol = GAP_TOL if stop == "gap" else SUBGRADIENT_TOL
+    tol = default_tol if tol is None else check_number(tol, "tol", minimum=0)
+    method = _make_solver(problem, solver, options)
+    _check_capabilities(problem, method)
+    limit = (
+        method.default_max_iter
+        if max_iter is None
+        else check_integer(max_iter, "max_iter", minimum=0)
+    )
+    seconds = (
+        math.inf
+        if max_seconds is None
+        else check_number(max_seconds, "max_seconds", minimum=0, strict=True)
+    )
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, got {type(callback).__name__}")
+    if isinstance(warm_start, Solution):
+        warm_start = warm_start.weights
+    start = problem.zero_weights() if warm_start is None else problem.check_weights(warm_start)
+
+    run = _Run(problem, tol, stop, limit, seconds, callback)
+    solution = run.finish(method, *run.consume(method, start))
+    if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
+        if on_failure == "raise":
+            raise NotConvergedError(solution.message, solution)
+        warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
+    return solution
+
+
+class _Run:
+    """The state of one run: the best point, the best bound, the history."""
+
+    def __init__(
+        self,
+        problem: CGReLU,
+        tol: float,
+        stop: str,
+        max_iter: int,
+        max_seconds: float,
+        callback: Callable[[Progress], object] | None,
+    ) -> None:
+        self.problem, self.tol, self.stop = problem, tol, stop
+        self.max_iter, self.max_seconds, self.callback = max_iter, max_seconds, callback
+        self.zero_objective = problem.loss.zero_value
+        self.history: list[Progress] = []
+        self.best_U: Array = None
+        self.best_Theta: Array = None
+        self.objective, self.lower_bound = math.inf, -math.inf
+        self.certificate: Certificate | None = None
+        self.confirm_below = tol
+        self._stall_gap, self._stall_iter = math.inf, 0
+        self._products_before = problem.operator.n_forward + problem.operator.n_adjoint
+        self._started = time.perf_counter()
+
+    def consume(self, method: Solver, start: Array) -> tuple[Status, str]:
+        """Take iterates until one meets the tolerance or a limit; how it ended, and details."""
+        try:
+            for iterate in method.iterates(self.problem, start, self.tol):
+                self._observe(iterate)
+                if iterate.gradient is None:
+                    continue
+                status = self._judge(iterate)
+                if status is not None:
+                    return status, ""
+        except KeyboardInterrupt:
+            if self.best_U is None:
+                raise
+            return Status.INTERRUPTED, ""
+        except StalledError as error:
+            if self.best_U is None:
+                raise RuntimeError(f"{method.name} returned no point: {error}") from error
+            return Status.STALLED, str(error)
+        return Status.STALLED, ""
+
+    def finish(self, method: Solver, status: Status, details: str) -> Solution:
+        certificate = self.certificate or certify(self.problem, self.best_U, self.best_Theta)
+        if self.stop == "gap" and certificate.relative_gap <= self.tol:
+            status = Status.CONVERGED
+        return Solution(
+            problem=self.problem,
+            weights=self.best_U,
+            certificate=certificate,
+            status=status,
+            message=self._message(method, status, details, certificate),
+            n_iter=self.history[-1].n_iter if self.history else 0,
+            n_products=self._n_products(),
+            seconds=time.perf_counter() - self._started,
+            history=tuple(self.history),
+            solver=method,
+        )
+
+    def _observe(self, iterate: Iterate) -> None:
+        """Keep the best objective and the best lower bound; they need not be of one iterate."""
+        problem = self.problem
+        objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
+        if objective < self.objective or self.best_U is None:
+            self.objective, self.best_U = objective, iterate.U
+        if iterate.Theta is None or iterate.gradient is None:
+            return
+        if isinstance(problem.penalty, NoPenalty):
+            bound, _ = unpenalised_bound(problem, iterate.Theta)
+        else:
+            bound = dual_bound(problem, iterate.Theta, iterate.gradient)
+        if bound > self.lower_bound:
+            self.lower_bound, self.best_Theta = bound, iterate.Theta
+
+    def _judge(self, iterate: Iterate) -> Status | None:
+        """Record the iteration and decide whether it is the last."""
+        progress = self._progress(iterate)
+        self.history.append(progress)
+        stop_asked = self.callback is not None and bool(self.callback(progress))
+        if not math.isfinite(progress.objective):
+            return Status.DIVERGED
+        if self._is_converged(progress, iterate):
+            return Status.CONVERGED
+        if stop_asked:
+            return Status.STOPPED
+        if progress.n_iter >= self.max_iter:
+            return Status.MAX_ITER
+        if progress.seconds >= self.max_seconds:
+            return Status.TIME_LIMIT
+        if progress.relative_gap < STALL_FACTOR * self._stall_gap:
+            self._stall_gap, self._stall_iter = progress.relative_gap, progress.n_iter
+        elif progress.n_iter - self._stall_iter >= STALL_ITERATIONS and self.stop == "gap":
+            return Status.STALLED
+        return None
+
+    def _progress(self, iterate: Iterate) -> Progress:
+        subgradient_norm = None
+        if self.stop == "subgradient":
+            xp = array_namespace(iterate.U)
+            S = self.problem.penalty.min_norm_subgradient(iterate.U, iterate.gradient)
+            subgradient_norm = math.sqrt(float(xp.sum(S * S)))
+        return Progress(
+            n_iter=len(self.history),
+            seconds=time.perf_counter() - self._started,
+            objective=self.objective,
+            lower_bound=self.lower_bound,
+            relative_gap=relative_gap(self.objective, self.lower_bound, self.zero_objective),
+            subgradient_norm=subgradient_norm,
+            step_size=iterate.step_size,
+            n_products=self._n_products(),
+        )
+
+    def _is_converged(self, progress: Progress, iterate: Iterate) -> bool:
+        if self.stop == "subgradient":
+            if progress.subgradient_norm is None or progress.subgradient_norm > self.tol:
+                return False
+            self.best_U = iterate.U  # the point whose subgradient is small
+            return True
+        if progress.relative_gap > self.confirm_below:
+            return False
+        certificate = certify(self.problem, self.best_U, self.best_Theta)
+        if certificate.relative_gap <= self.tol:
+            self.certificate = certificate
+            return True
+        self.confirm_below = progress.relative_gap / 2  # rounding fooled us: ask for more
+        return False
+
+    def _n_products(self) -> int:
+        operator = self.problem.operator
+        return operator.n_forward + operator.n_adjoint - self._products_before
+
+    def _message(
+        self, method: Solver, status: Status, details: str, certificate: Certificate
+    ) -> str:
+        wanted = "relative gap" if self.stop == "gap" else "subgradient norm"
+        parts = [f"{method.name}: {status.help}", f"{wanted} wanted: {self.tol:g}"]
+        if self.stop == "subgradient" and self.history:
+            parts.append(f"reached: {self.history[-1].subgradient_norm:.2g}")
+        parts.append(f"certified relative gap: {certificate.relative_gap:.2g}")
+        if details:
+            parts.append(details)
+        if status is Status.STALLED and not is_double(self.problem.operator.X):
+            parts.append("the data are float32")
+        return "; ".join(parts)
+
+
+def _make_solver(problem: CGReLU, solver: str | Solver, options: dict[str, Any]) -> Solver:
+    if not isinstance(solver, str):
+        if not hasattr(solver, "iterates"):
+            raise TypeError(
+                f"solver must be a name or a solver object, got {type(solver).__name__}; "
+                f"{suggest('', ['auto', *SOLVERS])}"
+            )
+        if options:
+            raise TypeError(f"options {sorted(options)} are for a solver given by name")
+        return solver
+    check_choice(solver, "solver", ["auto", *SOLVERS])
+    if solver == "auto":
+        solver = _choose(problem)
+    cls = SOLVERS[solver]
+    known = [f.name for f in fields(cls)]
+    for option in options:
+        if option not in known:
+            hint = suggest(option, known) if known else "it has no options"
+            raise TypeError(f"solver {solver!r} has no option {option!r}; {hint}")
+    return cls(**options)
+
+
+def _choose(problem: CGReLU) -> str:
+    if type(problem.penalty).__name__ not in Direct.penalties:
+        return RFISTA.name
+    return LSMR.name if problem.kernel_factor is None else Direct.name
+
+
+def _check_capabilities(problem: CGReLU, method: Solver) -> None:
+    penalty = type(problem.penalty).__name__
+    if penalty not in method.penalties:
+        able = [name for name, cls in SOLVERS.items() if penalty in cls.penalties]
+        raise ValueError(
+            f"solver {method.name!r} does not handle penalty {problem.penalty_name!r} with "
+            f"lam = {problem.lam:g}; use one of: {', '.join(able)}"
+        )

@@ -1,0 +1,218 @@
+"""Checks on what users pass in: every message names the argument and says what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_array_api_obj, is_numpy_array
+
+from cvxnn.arrays import Array, array_namespace, like, to_numpy
+
+
+def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "features") -> Array:
+    """A finite, non-empty, real, floating 2-d array with the values of `values`."""
+    array = _real_array(values, name)
+    if array.ndim != 2:
+        hint = ""
+        if array.ndim == 1:
+            hint = f"; reshape a single column to (n, 1), a single row to (1, {columns})"
+        raise ValueError(
+            f"{name} must be 2-dimensional ({rows} x {columns}), got shape {tuple(array.shape)}{hint}"
+        )
+    if 0 in array.shape:
+        raise ValueError(f"{name} is empty: shape {tuple(array.shape)}")
+    _check_finite(array, name, columns)
+    return array
+
+
+def check_features(X: Any, n_columns: int | None = None) -> Array:
+    """A valid data matrix X, with `n_columns` columns where that is given."""
+    X = check_matrix(X, "X")
+    if n_columns is not None and X.shape[1] != n_columns:
+        raise ValueError(f"X has {X.shape[1]} features, but {n_columns} are expected")
+    return X
+
+
+def check_targets(Y: Any, X: Array) -> tuple[Array, bool]:
+    """Targets as an (n, C) array of X's library and dtype, and whether they came 1-dimensional."""
+    array = _real_array(Y, "Y")
+    flat = array.ndim == 1
+    if array.ndim not in (1, 2):
+        raise ValueError(
+            f"Y must be 1-dimensional (n,) or 2-dimensional (n, C), got shape {tuple(array.shape)}"
+        )
+    if array.shape[0] != X.shape[0]:
+        raise ValueError(f"X has {X.shape[0]} rows, but Y has {array.shape[0]}")
+    if 0 in array.shape:
+        raise ValueError(f"Y is empty: shape {tuple(array.shape)}")
+    xp = array_namespace(array)
+    array = xp.reshape(array, (array.shape[0], 1)) if flat else array
+    _check_finite(array, "Y", "outputs")
+    return like(X, array if _same_library(array, X) else to_numpy(array)), flat
+
+
+def check_mask(mask: Any) -> np.ndarray:
+    """Activation patterns as a boolean (n, p) NumPy array; 0/1 numbers are taken as booleans."""
+    array = to_numpy(mask) if is_array_api_obj(mask) else np.asarray(mask)
+    if array.dtype != bool:
+        if array.dtype.kind not in "iuf" or not np.isin(array, (0, 1)).all():
+            raise ValueError("mask must hold booleans (or 0 and 1 only)")
+        array = array.astype(bool)
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(f"mask must be a non-empty (n, p) array, got shape {array.shape}")
+    return array
+
+
+def check_number(
+    value: Any,
+    name: str,
+    *,
+    minimum: float = -math.inf,
+    strict: bool = False,
+    maximum: float = math.inf,
+    strict_maximum: bool = False,
+) -> float:
+    """A finite real number in the given range."""
+    if isinstance(value, (bool, np.bool_)) or not _is_real_scalar(value):
+        raise TypeError(f"{name} must be a real number, got {_describe(value)}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {number}")
+    if number < minimum or (strict and number == minimum):
+        raise ValueError(f"{name} must be {'>' if strict else '>='} {minimum:g}, got {number:g}")
+    if number > maximum or (strict_maximum and number == maximum):
+        raise ValueError(
+            f"{name} must be {'<' if strict_maximum else '<='} {maximum:g}, got {number:g}"
+        )
+    return number
+
+
+def check_integer(value: Any, name: str, *, minimum: int) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {_describe(value)}")
+    if value < minimum:
+        kind = "a positive integer" if minimum == 1 else f"an integer >= {minimum}"
+        raise ValueError(f"{name} must be {kind}, got {value}")
+    return int(value)
+
+
+def check_flag(value: Any, name: str) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {_describe(value)}")
+    return bool(value)
+
+
+def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
+    choices = list(choices)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {choices}, got {_describe(value)}")
+    if value not in choices:
+        raise ValueError(f"unknown {name} {value!r}; {suggest(value, choices)}")
+    return value
+
+
+def suggest(value: str, choices: Iterable[str]) -> str:
+    """'did you mean ...?' where one of the choices is near, and the list of all of them."""
+    choices = list(choices)
+    near = difflib.get_close_matches(value.lower(), choices, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}Choose from: {', '.join(choices)}"
+
+
+def _real_array(values: Any, name: str) -> Array:
+    if values is None:
+        raise TypeError(f"{name} is None; an array is expected")
+    if hasattr(values, "tocsr"):
+        raise TypeError(
+            f"{name} is a sparse matrix; a dense array is expected: pass {name}.toarray()"
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array; fill or drop the masked values first")
+    if hasattr(values, "columns") and hasattr(values, "dtypes"):
+        array = _from_frame(values, name)
+    elif is_array_api_obj(values):
+        array = values
+    else:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from error
+    return _to_floating(array, name)
+
+
+def _to_floating(array: Array, name: str) -> Array:
+    xp = array_namespace(array)
+    if is_numpy_array(array) and array.dtype.kind not in "biuf":
+        kind = {"c": "complex numbers", "O": "Python objects", "M": "dates", "m": "durations"}
+        found = kind.get(array.dtype.kind, "text" if array.dtype.kind in "USTa" else "no numbers")
+        raise TypeError(f"{name} holds {found} (dtype {array.dtype}); real numbers are expected")
+    if xp.isdtype(array.dtype, "complex floating"):
+        raise TypeError(f"{name} holds complex numbers; real numbers are expected")
+    if array.dtype in (xp.float32, xp.float64):
+        return array
+    if xp.isdtype(array.dtype, "real floating"):  # half precision is for storage
+        return xp.astype(array, xp.float32 if array.dtype.itemsize < 4 else xp.float64)
+    return xp.astype(array, xp.float64)
+
+
+def _from_frame(frame: Any, name: str) -> np.ndarray:
+    """A pandas or polars DataFrame, column by column: mixed numeric types are fine."""
+    columns = []
+    for j, label in enumerate(frame.columns):
+        column = frame.iloc[:, j] if hasattr(frame, "iloc") else frame.to_series(j)
+        values = np.asarray(column)
+        if values.dtype.kind not in "biuf":
+            raise TypeError(
+                f"{name} column {label!r} holds no real numbers (dtype {column.dtype}); "
+                "encode or drop it first"
+            )
+        columns.append(values)
+    if not columns:
+        return np.empty((len(frame), 0))
+    all_single = all(values.dtype == np.float32 for values in columns)
+    return np.stack(columns, axis=1, dtype=np.float32 if all_single else np.float64)
+
+
+def _check_finite(array: Array, name: str, columns: str) -> None:
+    xp = array_namespace(array)
+    finite = xp.isfinite(array)
+    if bool(xp.all(finite)):
+        return
+    rows, cols = np.nonzero(~to_numpy(finite))
+    value = float(array[int(rows[0]), int(cols[0])])
+    raise ValueError(
+        f"{name} holds NaN or infinity: {value} at row {rows[0]}, column {cols[0]} "
+        f"({len(rows)} such value{'s' if len(rows) > 1 else ''} in all)"
+    )
+
+
+def _same_library(a: Array, b: Array) -> bool:
+    return array_namespace(a) is array_namespace(b)
+
+
+def _is_real_scalar(value: Any) -> bool:
+    if isinstance(value, numbers.Real):
+        return True
+    return is_array_api_obj(value) and value.ndim == 0 and to_numpy(value).dtype.kind in "iuf"
+
+
+def _describe(value: Any) -> str:
+    return f"{value!r}" if value is None or isinstance(value, (str, bool)) else type(value).__name__
+
+
+__all__ = [
+    "check_choice",
+    "check_features",
+    "check_flag",
+    "check_integer",
+    "check_mask",
+    "check_matrix",
+    "check_number",
+    "check_targets",
+    "suggest",
+]
