@@ -51,7 +51,7 @@ class ExpandedMatrix:
         for rows in self._row_blocks(C):
             D = self._mask_rows(rows).T if mask is None else mask[:, rows].T
             DU = xp.reshape(xp.matmul(D, flat), (rows.stop - rows.start, self.d, C))
-            pieces.append(xp.sum(DU * self.X[rows, :, None], axis=1))
+            pieces.append(xp.matmul(self.X[rows, None, :], DU)[:, 0, :])
         return pieces[0] if len(pieces) == 1 else xp.concat(pieces, axis=0)
 
     def adjoint(self, R: Array) -> Array:
