@@ -52,9 +52,7 @@ def run(output: Path, *, n_patterns: int, lam: float, tol: float, seed: int) -> 
     return solution
 
 
-def _solve_with_progress(
-    console: Console, problem: cvxnn.CGReLU, tol: float
-) -> cvxnn.Solution:
+def _solve_with_progress(console: Console, problem: cvxnn.CGReLU, tol: float) -> cvxnn.Solution:
     """Show the gap while it closes, on a terminal; the bar measures its logarithm."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:

@@ -125,7 +125,7 @@ class Patterns:
         p = self.mask.shape[1]
         if self.gates is not None:
             if self.gates.shape[1] != p:
-                raise ValueError(f"mask has {p} patterns, but there are {self.gates.shape[1]} gates")
+                raise ValueError(f"mask has {p} patterns, but gates has {self.gates.shape[1]}")
             if self.gate_bias is None:
                 object.__setattr__(self, "gate_bias", np.zeros(p))
         for array in (self.mask, self.gates, self.gate_bias):
@@ -209,7 +209,7 @@ class Patterns:
         if self.gates is None or other.gates is None:
             return self._distinct(mask, None, None, self.strict)
         gates = np.concatenate([self.gates, other.gates], axis=1)
-        bias = np.concatenate([self.gate_bias, other.gate_bias])  # type: ignore[list-item]
+        bias = np.concatenate([self.gate_bias, other.gate_bias])
         return self._distinct(mask, gates, bias, self.strict)
 
     def check_belong_to(self, X: Array) -> None:

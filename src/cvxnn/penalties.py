@@ -8,6 +8,7 @@ adds its conjugate `g*(M'Theta)` instead.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 from cvxnn.arrays import Array, array_namespace, double
@@ -164,7 +165,12 @@ class NoPenalty:
         return array_namespace(G).zeros_like(double(G[0, 0, :]))
 
 
-PENALTIES = {"neuron": NeuronGroups, "feature": FeatureGroups, "l1": L1, "l2": L2}
+PENALTIES: dict[str, Callable[[float], Penalty]] = {
+    "neuron": NeuronGroups,
+    "feature": FeatureGroups,
+    "l1": L1,
+    "l2": L2,
+}
 
 
 def make_penalty(name: str, lam: float) -> Penalty:

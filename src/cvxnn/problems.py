@@ -154,4 +154,3 @@ def _design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.nda
         return X, np.ones(X.shape[1])
     scale = column_norms(to_numpy(X))
     return X / like(X, scale)[None, :], scale
-

@@ -21,8 +21,9 @@ def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "
         hint = ""
         if array.ndim == 1:
             hint = f"; reshape a single column to (n, 1), a single row to (1, {columns})"
+        shape = tuple(array.shape)
         raise ValueError(
-            f"{name} must be 2-dimensional ({rows} x {columns}), got shape {tuple(array.shape)}{hint}"
+            f"{name} must be 2-dimensional ({rows} x {columns}), got shape {shape}{hint}"
         )
     if 0 in array.shape:
         raise ValueError(f"{name} is empty: shape {tuple(array.shape)}")

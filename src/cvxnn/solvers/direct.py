@@ -1,6 +1,6 @@
 """Least squares problems, which need no iteration over proximal steps: lam = 0 and l2.
 
-    min_U  1/(2s) ||M U - Y||^2 + lam/2 ||U||^2   <=>   (M'M + s lam I) U = M'Y
+min_U  1/(2s) ||M U - Y||^2 + lam/2 ||U||^2   <=>   (M'M + s lam I) U = M'Y
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LSMR:
     def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
         operator = problem.operator_double
         precision = 1e-3
-        while precision >= 1e-15:  # LSMR's own stop is no gap: tighten it until the driver is content
+        while precision >= 1e-15:  # LSMR's own stop is no gap: tighten until the driver is content
             precision *= 1e-2
             U, _ = lsmr_solve(
                 operator,

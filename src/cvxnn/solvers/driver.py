@@ -26,7 +26,7 @@ from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
 
-SOLVERS: dict[str, type] = {cls.name: cls for cls in (RFISTA, Direct, LSMR, CVXPY)}
+SOLVERS: dict[str, Any] = {cls.name: cls for cls in (RFISTA, Direct, LSMR, CVXPY)}
 STOPS = ("gap", "subgradient")
 SUBGRADIENT_TOL = 1e-3  # the paper's stop
 GAP_TOL = 1e-4

@@ -67,9 +67,7 @@ class RFISTA:
     def __post_init__(self) -> None:
         check_choice(self.step, "step", STEP_RULES)
         check_number(self.first_step, "first_step", minimum=0, strict=True)
-        check_number(
-            self.shrink, "shrink", minimum=0, strict=True, maximum=1, strict_maximum=True
-        )
+        check_number(self.shrink, "shrink", minimum=0, strict=True, maximum=1, strict_maximum=True)
         check_number(self.grow, "grow", minimum=1)
         check_number(self.tightness, "tightness", minimum=1)
         check_flag(self.acceleration, "acceleration")
