@@ -6,6 +6,7 @@ package, so that agreement means something. For small problems.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,13 +47,20 @@ class CVXPY:
             )
         U, program = _program(cp, problem)
         try:
-            program.solve(solver=backend, **self.settings)
+            with warnings.catch_warnings():
+                # "may be inaccurate" is for the certificate to say, with a number
+                warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+                program.solve(solver=backend, **self.settings)
         except cp.error.SolverError as error:
             raise StalledError(f"{backend} gave up: {error}") from error
         if any(u.value is None for u in U):
             raise StalledError(f"{backend} ended with status {program.status!r}")
         weights = np.stack([u.value for u in U], axis=2)
         yield _full_iterate(problem, like(start, weights))
+        raise StalledError(
+            f"{backend} ended with status {program.status!r} by its own tolerances: "
+            "tighten them through settings={...}"
+        )
 
 
 def _program(cp: Any, problem: CGReLU) -> tuple[list[Any], Any]:

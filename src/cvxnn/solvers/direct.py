@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from cvxnn.arrays import Array, double, like
 from cvxnn.least_squares import MAX_KERNEL_ROWS, lsmr_solve
-from cvxnn.solvers.base import Iterate
+from cvxnn.solvers.base import Iterate, StalledError
 
 if TYPE_CHECKING:
     from cvxnn.problems import CGReLU
@@ -36,6 +36,7 @@ class Direct:
             )
         U = factor.solve(double(problem.loss.Y), _shift(problem))
         yield _full_iterate(problem, like(start, U))
+        raise StalledError("a factorization is exact up to rounding")
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ SUBGRADIENT_TOL = 1e-3  # the paper's stop
 GAP_TOL = 1e-4
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
+# A run diverges if an iterate is worse than the best one by this factor, or not a number.
+DIVERGENCE_FACTOR = 1e8
 
 
 class Status(enum.StrEnum):
@@ -98,6 +100,8 @@ class Solution:
     problem : what was solved.
     weights : (p, d, C) in the problem's own units.
     certificate : bounds on the optimal value of the problem.
+    dual : (n, C), the dual candidate behind the lower bound: `certify(problem, weights, dual)`
+        computes the certificate again.
     status : how the run ended; `message` puts it in words.
     n_iter, n_products, seconds : effort; a product is one pass over the data, forward or adjoint.
     history : one `Progress` an iteration.
@@ -106,6 +110,7 @@ class Solution:
     problem: CGReLU
     weights: Array
     certificate: Certificate
+    dual: Array
     status: Status
     message: str
     n_iter: int
@@ -197,6 +202,10 @@ def solve(
     return solution
 
 
+class _DivergedError(Exception):
+    """An iterate is out of bounds."""
+
+
 class _Run:
     """The state of one run: the best point, the best bound, the history."""
 
@@ -236,6 +245,8 @@ class _Run:
             if self.best_U is None:
                 raise
             return Status.INTERRUPTED, ""
+        except _DivergedError:
+            return Status.DIVERGED, ""
         except StalledError as error:
             if self.best_U is None:
                 raise RuntimeError(f"{method.name} returned no point: {error}") from error
@@ -250,6 +261,7 @@ class _Run:
             problem=self.problem,
             weights=self.best_U,
             certificate=certificate,
+            dual=self.best_Theta,
             status=status,
             message=self._message(method, status, details, certificate),
             n_iter=self.history[-1].n_iter if self.history else 0,
@@ -265,6 +277,8 @@ class _Run:
         objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
         if objective < self.objective or self.best_U is None:
             self.objective, self.best_U = objective, iterate.U
+        if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
+            raise _DivergedError
         if iterate.Theta is None or iterate.gradient is None:
             return
         if isinstance(problem.penalty, NoPenalty):
@@ -279,8 +293,6 @@ class _Run:
         progress = self._progress(iterate)
         self.history.append(progress)
         stop_asked = self.callback is not None and bool(self.callback(progress))
-        if not math.isfinite(progress.objective):
-            return Status.DIVERGED
         if self._is_converged(progress, iterate):
             return Status.CONVERGED
         if stop_asked:

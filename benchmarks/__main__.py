@@ -1,0 +1,61 @@
+"""The command line: `python -m benchmarks [NAME ...]`, from the root of the repository."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from benchmarks import memory, oracle, peer, precision, startup
+from benchmarks.record import Benchmark, Options, Record
+
+BENCHMARKS = {
+    module.BENCHMARK.name: module.BENCHMARK
+    for module in (oracle, memory, startup, peer, precision)  # the quick ones first
+}
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
+@click.option("--quick", is_flag=True, help="Small sizes; results go to a temporary folder.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the JSON and the tables, instead of benchmarks/results and docs/benchmarks.",
+)
+@click.option(
+    "--max-seconds",
+    default=1500.0,
+    show_default=True,
+    help="Time limit of each run of `precision`, which resumes where it was left.",
+)
+def main(names: tuple[str, ...], quick: bool, results: Path | None, max_seconds: float) -> None:
+    """Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed."""
+    if quick and results is None:
+        results = Path(tempfile.mkdtemp(prefix="cvxnn-benchmarks-"))
+    options = Options(quick=quick, max_seconds=max_seconds)
+    missed = [
+        f"{name}: {miss}"
+        for name in names or BENCHMARKS
+        for miss in run(BENCHMARKS[name], options, Record.of(name, results))
+    ]
+    for line in missed:
+        click.echo(f"target missed, {line}", err=True)
+    raise SystemExit(1 if missed else 0)
+
+
+def run(benchmark: Benchmark, options: Options, record: Record) -> list[str]:
+    """Measure, keeping every result as soon as it is there; the targets that were missed."""
+    command = f"python -m benchmarks {benchmark.name}" + (" --quick" if options.quick else "")
+    rows = record.rows() if benchmark.resumable else {}
+    for case, row in benchmark.measure(options, dict(rows)):
+        click.echo(f"{benchmark.name}: {case} done", err=True)
+        rows[case] = row
+        record.write(benchmark, command, rows)
+    click.echo(record.table.read_text())
+    return benchmark.misses(rows)
+
+
+if __name__ == "__main__":
+    main()

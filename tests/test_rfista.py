@@ -1,0 +1,183 @@
+"""R-FISTA: every switch is read, the line search is honest, the printed misprints are not ours."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from conftest import make_problem
+
+import cvxnn
+from cvxnn import RFISTA, Status
+from cvxnn.solvers.rfista import STEP_RULES
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_problem(60, 5, p=40, share=0.02)
+
+
+@pytest.fixture(scope="module")
+def lipschitz(problem):
+    return float(np.linalg.eigvalsh(problem.operator.kernel())[-1]) / problem.loss.s
+
+
+@pytest.fixture(scope="module")
+def optimum(problem):
+    return cvxnn.solve(problem, "rfista", tol=1e-10).certificate.objective
+
+
+@pytest.mark.parametrize(
+    ("step", "acceleration", "restart"),
+    list(itertools.product(STEP_RULES, [True, False], [True, False])),
+)
+def test_every_combination_converges_to_one_value(
+    problem, lipschitz, optimum, step, acceleration, restart
+):
+    """PGD, PGD with line search, FISTA, R-FISTA: the ablations of the paper."""
+    first_step = 1 / lipschitz if step == "fixed" else 1.0
+    solver = RFISTA(step=step, first_step=first_step, acceleration=acceleration, restart=restart)
+    solution = cvxnn.solve(problem, solver, tol=1e-5)
+    assert solution.converged
+    assert solution.certificate.objective == pytest.approx(optimum, rel=2e-5)
+
+
+def test_acceleration_and_restarts_pay(problem):
+    def iterations(**settings):
+        return cvxnn.solve(problem, RFISTA(**settings), tol=1e-6).n_iter
+
+    full = iterations()
+    assert full < iterations(restart=False)
+    assert full < iterations(acceleration=False) / 2
+
+
+def test_line_search_beats_a_fixed_step(problem, lipschitz):
+    searched = cvxnn.solve(problem, RFISTA(), tol=1e-4)
+    fixed = cvxnn.solve(problem, RFISTA(step="fixed", first_step=1 / lipschitz), tol=1e-4)
+    assert searched.n_iter < fixed.n_iter
+
+
+def test_too_large_a_fixed_step_is_called_diverged(problem, lipschitz):
+    solver = RFISTA(step="fixed", first_step=10 / lipschitz, acceleration=False)
+    with np.errstate(all="ignore"):
+        solution = cvxnn.solve(problem, solver, on_failure="ignore")
+    assert solution.status is Status.DIVERGED
+    assert "step" in solution.message
+    assert math.isfinite(solution.certificate.objective)  # the best point, not the last
+
+
+def test_first_step_is_one_and_settings_are_the_papers():
+    solver = RFISTA()
+    assert (solver.first_step, solver.shrink, solver.grow, solver.tightness) == (
+        1.0,
+        0.8,
+        1.25,
+        5.0,
+    )
+
+
+def test_accepted_steps_satisfy_the_quadratic_bound(problem):
+    iterates = RFISTA().iterates(problem, problem.zero_weights(), 0.0)
+    for _ in range(30):
+        y, x = next(iterates), next(iterates)
+        move = np.sum((x.U - y.U) ** 2)
+        taken = problem.loss.value(x.fit) - problem.loss.value(y.fit)
+        model = np.sum(y.gradient * (x.U - y.U))
+        # some step between 0 and the curvature's satisfies it; the test uses the tightest one
+        bound = problem.loss.bregman(x.fit, y.fit)
+        assert taken - model == pytest.approx(bound, abs=1e-12)
+        assert bound <= move * 1e6
+
+
+def test_step_rules_differ_as_they_should(problem):
+    def steps(rule):
+        solver = RFISTA(step=rule, first_step=1e-4)
+        solution = cvxnn.solve(problem, solver, max_iter=60, tol=0, on_failure="ignore")
+        return np.array([record.step_size for record in solution.history])
+
+    warm, forward, tight = steps("warm"), steps("forward"), steps("tightness")
+    assert np.all(np.diff(warm) <= 0)  # never grows
+    assert np.any(np.diff(forward) > 0)
+    assert np.any(np.diff(forward) < 0)  # and is shrunk again: wasted products
+    assert tight[1] > 10 * tight[0]  # a first step far too small is noticed at once
+    assert np.all(steps("fixed") == 1e-4)
+
+
+def test_forward_tracking_wastes_products(problem):
+    def products_per_iteration(rule):
+        solution = cvxnn.solve(problem, RFISTA(step=rule), tol=1e-6)
+        return solution.n_products / solution.n_iter
+
+    assert products_per_iteration("tightness") < products_per_iteration("forward")
+
+
+def test_exhausted_backtracks_are_called_stalled(problem):
+    solver = RFISTA(first_step=1e9, max_backtracks=1, shrink=0.999)
+    problem_far = problem.with_lam(problem.lam)
+    solution = cvxnn.solve(problem_far, solver, on_failure="ignore")
+    assert solution.status in (Status.STALLED, Status.CONVERGED)
+    strict = cvxnn.solve(problem, RFISTA(), tol=1e-300, max_iter=30_000, on_failure="ignore")
+    assert strict.status in (Status.STALLED, Status.MAX_ITER)
+    assert strict.certificate.relative_gap <= 1e-11
+
+
+def test_tiny_gaps_are_reached_where_function_differences_would_stall(problem):
+    """Testing f(x+) <= Q(x+) by subtraction stalls at 3e-8 ... 4e-7; the divergence does not."""
+    solution = cvxnn.solve(problem, "rfista", tol=1e-11)
+    assert solution.converged
+
+
+def test_extreme_scales_need_no_tuning():
+    base = make_problem(40, 4, p=20, share=0.1)
+    plain = cvxnn.solve(base, "rfista", tol=1e-6)
+    for factor in (1e-6, 1e6):
+        scaled = cvxnn.CGReLU(
+            factor * base.operator.X, base.loss.Y, base.patterns, lam=factor * base.lam
+        )
+        solution = cvxnn.solve(scaled, "rfista", tol=1e-6)
+        assert solution.converged
+        assert solution.certificate.objective == pytest.approx(
+            plain.certificate.objective, rel=3e-6
+        )
+        assert solution.n_iter < 3 * plain.n_iter
+
+
+def test_warm_start_at_the_solution_ends_at_once(problem):
+    solution = cvxnn.solve(problem, "rfista", tol=1e-8)
+    again = cvxnn.solve(problem, "rfista", tol=1e-8, warm_start=solution)
+    assert again.n_iter <= 10
+    nearby = problem.with_lam(0.9 * problem.lam)
+    warm = cvxnn.solve(nearby, "rfista", tol=1e-6, warm_start=solution.weights)
+    cold = cvxnn.solve(nearby, "rfista", tol=1e-6)
+    assert warm.n_iter < cold.n_iter
+
+
+def test_subgradient_stop_is_the_papers(problem):
+    solution = cvxnn.solve(problem, "rfista", stop="subgradient")
+    assert solution.converged
+    U = solution.weights
+    gradient = problem.operator.adjoint(problem.loss.gradient(problem.operator.forward(U)))
+    smallest = problem.penalty.min_norm_subgradient(U, gradient)
+    assert np.linalg.norm(smallest) <= 1e-3
+    assert solution.history[-1].subgradient_norm == pytest.approx(np.linalg.norm(smallest))
+    assert solution.certificate.relative_gap > 0  # the bound is given all the same
+
+
+def test_normalisation_is_the_problem_on_unit_columns():
+    base = make_problem(40, 4, p=20, share=0.1)
+    X, Y = np.asarray(base.operator.X) * np.array([1, 10, 100, 1000.0]), base.loss.Y
+    patterns = cvxnn.sample_patterns(X, 20, normalize=True, random_state=0)
+    scale = np.linalg.norm(X, axis=0)
+    normalised = cvxnn.CGReLU(X, Y, patterns, lam=0.01, normalize=True)
+    by_hand = cvxnn.CGReLU(X / scale, Y, cvxnn.Patterns.from_mask(patterns.mask), lam=0.01)
+    a = cvxnn.solve(normalised, "rfista", tol=1e-9)
+    b = cvxnn.solve(by_hand, "rfista", tol=1e-9)
+    assert a.certificate.objective == pytest.approx(b.certificate.objective, rel=1e-8)
+    network = a.network()
+    np.testing.assert_allclose(
+        network.predict(X).ravel(), normalised.operator.forward(a.weights).ravel(), atol=1e-10
+    )
+    new = np.random.default_rng(1).standard_normal((7, 4)) * scale
+    on = new @ patterns.gates >= 0
+    expected = np.einsum("np,nd,pdc->nc", on, new / scale, a.weights)
+    np.testing.assert_allclose(network.predict(new), expected, atol=1e-10)
