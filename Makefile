@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SETUP := pyproject.toml constraints.txt
+SETUP := pyproject.toml constraints.txt hatch_build.py src/cvxnn/native.c
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench docs clean

@@ -14,9 +14,10 @@ BENCHMARKS = {
     module.BENCHMARK.name: module.BENCHMARK
     for module in (oracle, memory, startup, peer, precision)  # the quick ones first
 }
+EPILOG = "\b\n" + "\n".join(f"{name:10} {b.title}" for name, b in BENCHMARKS.items())
 
 
-@click.command()
+@click.command(epilog=EPILOG)
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
 @click.option("--quick", is_flag=True, help="Small sizes; results go to a temporary folder.")
 @click.option(
@@ -30,10 +31,17 @@ BENCHMARKS = {
     show_default=True,
     help="Time limit of each run of `precision`, which resumes where it was left.",
 )
-def main(names: tuple[str, ...], quick: bool, results: Path | None, max_seconds: float) -> None:
+@click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
+def main(
+    names: tuple[str, ...], quick: bool, results: Path | None, max_seconds: float, tables: bool
+) -> None:
     """Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed."""
     if quick and results is None:
         results = Path(tempfile.mkdtemp(prefix="cvxnn-benchmarks-"))
+    if tables:
+        for name in names or BENCHMARKS:
+            Record.of(name, results).write_table(BENCHMARKS[name])
+        return
     options = Options(quick=quick, max_seconds=max_seconds)
     missed = [
         f"{name}: {miss}"

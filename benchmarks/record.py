@@ -74,7 +74,11 @@ class Record:
             "rows": rows,
         }
         _replace(self.data, json.dumps(content, indent=1) + "\n")
-        _replace(self.table, _page(benchmark, command, rows))
+        self.write_table(benchmark)
+
+    def write_table(self, benchmark: Benchmark) -> None:
+        """Make the page from the JSON, and from nothing else."""
+        _replace(self.table, _page(benchmark, json.loads(self.data.read_text())))
 
 
 def machine() -> dict[str, Any]:
@@ -101,8 +105,8 @@ def geometric_mean(values: Iterable[float]) -> float:
     return math.exp(sum(logarithms) / len(logarithms))
 
 
-def _page(benchmark: Benchmark, command: str, rows: Rows) -> str:
-    facts = machine()
+def _page(benchmark: Benchmark, content: dict[str, Any]) -> str:
+    command, rows, facts = content["command"], content["rows"], content["machine"]
     packages = ", ".join(f"{name} {v}" for name, v in facts["packages"].items())
     misses = benchmark.misses(rows)
     verdict = [f"- Target missed: {miss}" for miss in misses] or ["All targets are met."]
@@ -115,9 +119,9 @@ def _page(benchmark: Benchmark, command: str, rows: Rows) -> str:
             "",
             *verdict,
             "",
-            f"Measured on {facts['date']} with `{command}`: {facts['cpu']}, {facts['cores']} cores, "
-            f"{facts['blas_threads']} BLAS thread, {facts['system']}, Python {facts['python']}, "
-            f"{packages}.",
+            f"Measured on {facts['date']} with `{command}`: {facts['cpu']}, {facts['cores']} cores "
+            f"({facts['blas_threads']} BLAS thread used), {facts['system']}, "
+            f"Python {facts['python']}, {packages}.",
             "",
         ]
     )

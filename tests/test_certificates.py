@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from conftest import PENALTIES, make_data, make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cvxnn
+from conftest import PENALTIES, make_data, make_problem
 from cvxnn.certificates import Certificate, relative_gap, unpenalised_bound
 
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from conftest import expanded_matrix, make_data, make_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cvxnn
+from conftest import expanded_matrix, make_data, make_problem
 from cvxnn.arrays import to_numpy
 from cvxnn.least_squares import KernelFactor, lsmr_solve
 from cvxnn.operators import ExpandedMatrix
@@ -28,7 +28,7 @@ def test_products_equal_those_of_the_formed_matrix(n, d, p, C, cached):
 
 
 def test_products_on_every_library(to_library):
-    operator, M, rng = random_operator(20, 3, 8)
+    operator, _, rng = random_operator(20, 3, 8)
     other = ExpandedMatrix(to_library(operator.X), operator.mask)
     U, R = rng.standard_normal((8, 3, 2)), rng.standard_normal((20, 2))
     U[:6] = 0  # a majority of zero blocks takes the shorter way
@@ -47,7 +47,7 @@ def test_adjoint_identity():
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch):
-    operator, M, rng = random_operator(40, 3, 10)
+    operator, _, rng = random_operator(40, 3, 10)
     U, R = rng.standard_normal((10, 3, 2)), rng.standard_normal((40, 2))
     whole = operator.forward(U), operator.adjoint(R), operator.block_norms(), operator.kernel()
     monkeypatch.setattr("cvxnn.operators._BLOCK", 50)
@@ -75,7 +75,7 @@ def test_block_norms_and_kernel_against_the_formed_matrix():
 
 
 def test_passes_are_counted():
-    operator, _, rng = random_operator(10, 2, 3)
+    operator, _, _ = random_operator(10, 2, 3)
     operator.forward(np.ones((3, 2, 1)))
     operator.adjoint(np.ones((10, 1)))
     operator.adjoint(np.ones((10, 1)))
@@ -83,7 +83,7 @@ def test_passes_are_counted():
 
 
 def test_single_precision_has_a_double_twin():
-    X, Y = make_data(20, 3)
+    X, _ = make_data(20, 3)
     patterns = cvxnn.sample_patterns(X, 10, random_state=0)
     operator = ExpandedMatrix(X.astype(np.float32), patterns.mask)
     U = np.random.default_rng(0).standard_normal((len(patterns), 3, 1))

@@ -3,9 +3,9 @@ solver finds, and proves it by its own duality gap."""
 
 import numpy as np
 import pytest
-from conftest import PENALTIES, expanded_matrix, make_problem
 
 import cvxnn
+from conftest import PENALTIES, expanded_matrix, make_problem
 from cvxnn.arrays import to_numpy
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import PENALTIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import PENALTIES
 from cvxnn.arrays import to_numpy
 from cvxnn.penalties import NoPenalty, make_penalty
 

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
-from conftest import make_problem
 
 import cvxnn
+from conftest import make_problem
 from cvxnn import RFISTA, Status
 from cvxnn.solvers.rfista import STEP_RULES
 
@@ -77,16 +77,13 @@ def test_first_step_is_one_and_settings_are_the_papers():
 
 
 def test_accepted_steps_satisfy_the_quadratic_bound(problem):
-    iterates = RFISTA().iterates(problem, problem.zero_weights(), 0.0)
+    iterates = RFISTA().iterates(problem, problem.zero_weights())
     for _ in range(30):
         y, x = next(iterates), next(iterates)
-        move = np.sum((x.U - y.U) ** 2)
-        taken = problem.loss.value(x.fit) - problem.loss.value(y.fit)
-        model = np.sum(y.gradient * (x.U - y.U))
-        # some step between 0 and the curvature's satisfies it; the test uses the tightest one
-        bound = problem.loss.bregman(x.fit, y.fit)
-        assert taken - model == pytest.approx(bound, abs=1e-12)
-        assert bound <= move * 1e6
+        change = problem.loss.value(x.fit) - problem.loss.value(y.fit)
+        linear = np.sum(y.correlation * (x.U - y.U))
+        quadratic = np.sum((x.U - y.U) ** 2) / (2 * x.step_size)
+        assert change <= linear + quadratic + 1e-14
 
 
 def test_step_rules_differ_as_they_should(problem):
@@ -145,7 +142,7 @@ def test_extreme_scales_need_no_tuning():
 def test_warm_start_at_the_solution_ends_at_once(problem):
     solution = cvxnn.solve(problem, "rfista", tol=1e-8)
     again = cvxnn.solve(problem, "rfista", tol=1e-8, warm_start=solution)
-    assert again.n_iter <= 10
+    assert again.n_iter < solution.n_iter / 10
     nearby = problem.with_lam(0.9 * problem.lam)
     warm = cvxnn.solve(nearby, "rfista", tol=1e-6, warm_start=solution.weights)
     cold = cvxnn.solve(nearby, "rfista", tol=1e-6)
@@ -153,13 +150,13 @@ def test_warm_start_at_the_solution_ends_at_once(problem):
 
 
 def test_subgradient_stop_is_the_papers(problem):
-    solution = cvxnn.solve(problem, "rfista", stop="subgradient")
+    solution = cvxnn.solve(problem, "rfista", stop="paper")
     assert solution.converged
     U = solution.weights
     gradient = problem.operator.adjoint(problem.loss.gradient(problem.operator.forward(U)))
     smallest = problem.penalty.min_norm_subgradient(U, gradient)
     assert np.linalg.norm(smallest) <= 1e-3
-    assert solution.history[-1].subgradient_norm == pytest.approx(np.linalg.norm(smallest))
+    assert solution.history[-1].residual == pytest.approx(np.linalg.norm(smallest))
     assert solution.certificate.relative_gap > 0  # the bound is given all the same
 
 

@@ -4,9 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import make_problem
 
 import cvxnn
+from conftest import make_problem
 from cvxnn import RFISTA, Status
 from cvxnn.solvers.base import Iterate
 
@@ -127,12 +127,12 @@ def test_converged_needs_the_fresh_certificate(problem):
 
     class Liar:
         name = "liar"
-        penalties = RFISTA.penalties
-        default_max_iter = 10
+        problems, penalties = RFISTA.problems, RFISTA.penalties
+        default_max_iter = RFISTA.default_max_iter
 
-        def iterates(self, problem, start, tol):
-            honest = next(RFISTA().iterates(problem, start, tol))
-            yield Iterate(start, problem.loss.Y, honest.Theta, honest.gradient)
+        def iterates(self, problem, start, stop, state):
+            honest = next(RFISTA().iterates(problem, start))
+            yield Iterate(start, problem.loss.Y, honest.Theta, honest.correlation)
 
     solution = cvxnn.solve(problem, Liar(), on_failure="ignore")
     assert not solution.converged

@@ -22,6 +22,8 @@ _HOME = {
     "SparseGates": "patterns",
     "PatchGates": "patterns",
     "CGReLU": "problems",
+    "CReLU": "problems",
+    "PatternWarning": "cones",
     "lambda_max": "problems",
     "solve": "solvers",
     "Solution": "solvers",
@@ -29,12 +31,14 @@ _HOME = {
     "ConvergenceWarning": "solvers",
     "NotConvergedError": "solvers",
     "RFISTA": "solvers",
+    "AL": "solvers",
     "Direct": "solvers",
     "LSMR": "solvers",
     "CVXPY": "solvers",
     "Certificate": "certificates",
     "certify": "certificates",
     "GatedReLUNetwork": "networks",
+    "ReLUNetwork": "networks",
     "load": "modelfile",
     "ModelFileError": "modelfile",
     "plot_convergence": "plots",
@@ -58,9 +62,11 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.certificates import Certificate as Certificate
     from cvxnn.certificates import certify as certify
+    from cvxnn.cones import PatternWarning as PatternWarning
     from cvxnn.modelfile import ModelFileError as ModelFileError
     from cvxnn.modelfile import load as load
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
+    from cvxnn.networks import ReLUNetwork as ReLUNetwork
     from cvxnn.patterns import GaussianGates as GaussianGates
     from cvxnn.patterns import PatchGates as PatchGates
     from cvxnn.patterns import Patterns as Patterns
@@ -68,7 +74,9 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.patterns import sample_patterns as sample_patterns
     from cvxnn.plots import plot_convergence as plot_convergence
     from cvxnn.problems import CGReLU as CGReLU
+    from cvxnn.problems import CReLU as CReLU
     from cvxnn.problems import lambda_max as lambda_max
+    from cvxnn.solvers import AL as AL
     from cvxnn.solvers import CVXPY as CVXPY
     from cvxnn.solvers import LSMR as LSMR
     from cvxnn.solvers import RFISTA as RFISTA

@@ -1,11 +1,13 @@
 """Bounds on the optimal value: what is proven about a point, and of which problem.
 
-For weights U with predictions Z = M U and any dual candidate Theta (n, C),
+For feasible weights U with predictions Z = M U and any dual candidate Theta (n, C),
 
     P(U) = f(Z) + g(U)   >=   optimal value   >=   D = -f*(tau Theta) - g*(tau M'Theta),
 
 where tau scales Theta into the dual feasible set, class by class where the penalty allows it.
-At an optimum Theta = grad f(Z) closes the gap P - D.
+Cones relax the dual constraint: for C-ReLU it bounds the projections Pi_K(+-M'Theta), or any
+M'Theta - X~'gamma with gamma >= 0 (`problem.dual_correlation`). At an optimum Theta = grad f(Z)
+closes the gap P - D.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from cvxnn.arrays import Array, array_namespace, double
 from cvxnn.penalties import NoPenalty
 
 if TYPE_CHECKING:
-    from cvxnn.problems import CGReLU
+    from cvxnn.problems import ConvexProblem
 
 # At lam = 0 a dual point has to satisfy M'Theta = 0; it counts if it does so to this precision.
 DUAL_FEASIBILITY = 1e-9
@@ -29,13 +31,16 @@ class Certificate:
 
     Attributes
     ----------
-    objective : value at the weights, in float64; an upper bound.
+    objective : value at the weights, which are feasible, in float64; an upper bound.
     lower_bound : value of a feasible dual point; no weights have a smaller objective.
     zero_objective : loss of the zero prediction, which sets the scale of the relative gap where
         the objective itself vanishes.
     scope : the problem that is bounded, in words.
     dual_infeasibility : ||M'Theta|| / (||M|| ||Theta||) at lam = 0, where the dual constraint is
         an equation that holds to rounding only; exactly 0 otherwise.
+    max_violation : largest distance of a block from a half-space of its cone; 0 without cones.
+    network_objective : value of the mapped network itself, measured on its own predictions: an
+        upper bound for the non-convex problem whatever the patterns are. None without cones.
     """
 
     objective: float
@@ -43,6 +48,8 @@ class Certificate:
     zero_objective: float
     scope: str
     dual_infeasibility: float = 0.0
+    max_violation: float = 0.0
+    network_objective: float | None = None
 
     @property
     def gap(self) -> float:
@@ -65,42 +72,51 @@ def relative_gap(objective: float, lower_bound: float, zero_objective: float) ->
     return 0.0 if gap == 0 else gap / max(objective, 1e-8 * zero_objective)
 
 
-def certify(problem: CGReLU, U: Any, Theta: Array | None = None) -> Certificate:
-    """Bound the optimal value of `problem` at weights U, in float64 with fresh products.
+def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) -> Certificate:
+    """Bound the optimal value of `problem` at feasible weights, in float64 with fresh products.
 
     `Theta` is a further dual candidate, for instance the best one of a solver's run; the
-    gradient at U is always tried.
+    gradient at the weights is always tried.
     """
-    operator = problem.operator_double
-    U = double(problem.check_weights(U))
-    Z = operator.forward(U)
+    U = double(problem.check_weights(weights))
+    Z = problem.operator_double.forward(U)
     candidates = [problem.loss.gradient(Z)]
     if Theta is not None:
         candidates.append(double(Theta))
-    bounds = [
-        unpenalised_bound(problem, T)
-        if isinstance(problem.penalty, NoPenalty)
-        else (dual_bound(problem, T, operator.adjoint(T)), 0.0)
-        for T in candidates
-    ]
-    lower_bound, infeasibility = max(bounds, key=lambda bound: bound[0])
+    lower_bound, infeasibility = max(
+        (lower_bound_of(problem, candidate) for candidate in candidates),
+        key=lambda bound: bound[0],
+    )
     return Certificate(
         objective=problem.loss.value(Z) + problem.penalty.value(U),
         lower_bound=lower_bound,
         zero_objective=problem.loss.zero_value,
         scope=problem.scope,
         dual_infeasibility=infeasibility,
+        max_violation=problem.max_violation(U),
+        network_objective=problem.network_objective(U),
     )
 
 
-def dual_bound(problem: CGReLU, Theta: Array, MtTheta: Array) -> float:
+def lower_bound_of(
+    problem: ConvexProblem, Theta: Array, correlation: Array | None = None
+) -> tuple[float, float]:
+    """The bound that a dual candidate proves, and its infeasibility (lam = 0 only)."""
+    if isinstance(problem.penalty, NoPenalty):
+        return unpenalised_bound(problem, Theta)
+    if correlation is None:
+        correlation = problem.dual_correlation(Theta)
+    return dual_bound(problem, Theta, correlation), 0.0
+
+
+def dual_bound(problem: ConvexProblem, Theta: Array, correlation: Array) -> float:
     """The lower bound of the best scaling of Theta; losses here are never negative."""
-    limit = problem.penalty.dual_limit(MtTheta)
-    _, value = problem.loss.best_dual(Theta, limit, problem.penalty.conjugate(MtTheta))
+    limit = problem.penalty.dual_limit(correlation)
+    _, value = problem.loss.best_dual(Theta, limit, problem.penalty.conjugate(correlation))
     return max(value, 0.0)
 
 
-def unpenalised_bound(problem: CGReLU, Theta: Array) -> tuple[float, float]:
+def unpenalised_bound(problem: ConvexProblem, Theta: Array) -> tuple[float, float]:
     """The bound at lam = 0 from the part of Theta outside range(M), and its infeasibility. A
     candidate that does not satisfy M'Theta = 0 to rounding proves nothing but 0."""
     operator = problem.operator_double

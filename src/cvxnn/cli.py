@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
@@ -15,6 +16,21 @@ def main() -> None:
     """Train two-layer ReLU networks to a certified optimum."""
 
 
+def _finite(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is not finite.")
+    return value
+
+
+def _picture(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
+    """Refuse before any work what could not be written after it."""
+    if path.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise click.BadParameter(f"{path} does not end in .png, .pdf or .svg.")
+    if not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.absolute().parent} to write to.")
+    return path
+
+
 @main.command()
 @click.option(
     "-o",
@@ -22,12 +38,17 @@ def main() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     default=Path("demo.png"),
     show_default=True,
-    help="Where the picture of the convergence goes.",
+    callback=_picture,
+    help="Where the picture of the convergence goes: .png, .pdf or .svg.",
 )
 @click.option("--patterns", default=1000, show_default=True, type=click.IntRange(min=1))
-@click.option("--lam", default=1e-3, show_default=True, type=click.FloatRange(min=0))
-@click.option("--tol", default=1e-6, show_default=True, type=click.FloatRange(min=0))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0))
+@click.option(
+    "--lam", default=1e-3, show_default=True, type=click.FloatRange(min=0), callback=_finite
+)
+@click.option(
+    "--tol", default=1e-6, show_default=True, type=click.FloatRange(min=0), callback=_finite
+)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
 def demo(output: Path, patterns: int, lam: float, tol: float, seed: int) -> None:
     """Train a gated ReLU network on the breast-cancer data and show what is proven about it.
 
@@ -37,6 +58,4 @@ def demo(output: Path, patterns: int, lam: float, tol: float, seed: int) -> None
     """
     from cvxnn.demo import run
 
-    if not output.absolute().parent.is_dir():
-        raise click.ClickException(f"there is no folder {output.absolute().parent} to write to")
     run(output, n_patterns=patterns, lam=lam, tol=tol, seed=seed)

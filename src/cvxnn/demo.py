@@ -66,7 +66,8 @@ def _solve_with_progress(console: Console, problem: cvxnn.CGReLU, tol: float) ->
                     description=f"gap {iteration.relative_gap:.1e}",
                 )
 
-        return cvxnn.solve(problem, tol=tol, callback=show)
+        # the table shows the status: no warning on top of it
+        return cvxnn.solve(problem, tol=tol, callback=show, on_failure="ignore")
 
 
 def _draw(console: Console, solution: cvxnn.Solution, output: Path) -> None:

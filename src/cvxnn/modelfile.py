@@ -18,36 +18,36 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
-from cvxnn.networks import GatedReLUNetwork
+from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 
 FORMAT = "cvxnn-model"
 VERSION = 1
-_TENSORS = {GatedReLUNetwork.kind: ("gates", "gate_bias", "W1", "b1", "W2")}
 _OPTIONAL = {"b1"}
-_CLASSES = {GatedReLUNetwork.kind: GatedReLUNetwork}
+_CLASSES: dict[str, type[TwoLayerNetwork]] = {
+    cls.kind: cls for cls in (GatedReLUNetwork, ReLUNetwork)
+}
 
 
 class ModelFileError(ValueError):
     """The file is no model file that this version can read; the message says why."""
 
 
-def save(network: GatedReLUNetwork, path: str | PathLike[str]) -> None:
+def save(network: TwoLayerNetwork, path: str | PathLike[str]) -> None:
     tensors = {
         name: np.ascontiguousarray(getattr(network, name))
-        for name in _TENSORS[network.kind]
+        for name in network.arrays
         if getattr(network, name) is not None
     }
     header = {
         "format": FORMAT,
         "version": VERSION,
         "kind": network.kind,
-        "strict": network.strict,
-        "flat_output": network.flat_output,
+        **{flag: getattr(network, flag) for flag in network.flags},
     }
     write_atomically(Path(path), serialize_tensors(tensors, {"cvxnn": json.dumps(header)}))
 
 
-def load(path: str | PathLike[str]) -> GatedReLUNetwork:
+def load(path: str | PathLike[str]) -> TwoLayerNetwork:
     """Read a network written by `network.save`."""
     path = Path(path)
     content = path.read_bytes()
@@ -55,6 +55,8 @@ def load(path: str | PathLike[str]) -> GatedReLUNetwork:
         tensors = parse_tensors(content)
     except SafetensorError as error:
         raise ModelFileError(f"{path} is not a model file, or damaged: {error}") from error
+    except KeyError as error:  # safetensors knows it, NumPy does not
+        raise ModelFileError(f"{path} holds tensors of dtype {error}") from error
     header = _read_header(path, content)
     if header.get("format") != FORMAT:
         raise ModelFileError(f"{path} is a safetensors file, but not a cvxnn model")
@@ -66,17 +68,20 @@ def load(path: str | PathLike[str]) -> GatedReLUNetwork:
             f"{path} has format version {version}, this cvxnn reads up to {VERSION}: update cvxnn"
         )
     kind = header.get("kind")
-    if kind not in _CLASSES:
+    if not isinstance(kind, str) or kind not in _CLASSES:
         raise ModelFileError(f"{path} holds a model of unknown kind {kind!r}")
-    parts = _checked_tensors(path, kind, tensors) | _checked_flags(path, header)
+    cls = _CLASSES[kind]
+    parts = _checked_tensors(path, cls, tensors) | _checked_flags(path, cls, header)
     try:
-        return _CLASSES[kind](**parts)  # the network checks that its shapes fit
+        return cls(**parts)  # the network checks that its shapes fit
     except ValueError as error:
         raise ModelFileError(f"{path} is inconsistent: {error}") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write `content` to `path` whole or not at all."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -96,15 +101,17 @@ def _read_header(path: Path, content: bytes) -> dict[str, Any]:
     try:
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
         header = json.loads(metadata.get("cvxnn", "{}"))
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ModelFileError(f"{path} has a damaged header: {error}") from error
     if not isinstance(header, dict):
         raise ModelFileError(f"{path} has a damaged header: not a JSON object")
     return header
 
 
-def _checked_tensors(path: Path, kind: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
-    expected = set(_TENSORS[kind])
+def _checked_tensors(
+    path: Path, cls: type[TwoLayerNetwork], tensors: dict[str, np.ndarray]
+) -> dict[str, Any]:
+    expected = set(cls.arrays)
     missing, unknown = expected - _OPTIONAL - set(tensors), set(tensors) - expected
     if missing or unknown:
         raise ModelFileError(
@@ -116,11 +123,13 @@ def _checked_tensors(path: Path, kind: str, tensors: dict[str, np.ndarray]) -> d
             raise ModelFileError(f"{path}: {name} has dtype {tensor.dtype}, shape {tensor.shape}")
         if not np.isfinite(tensor).all():
             raise ModelFileError(f"{path}: {name} holds NaN or infinity")
-    return {name: tensors.get(name) for name in _TENSORS[kind]}
+    return {name: tensors.get(name) for name in cls.arrays}
 
 
-def _checked_flags(path: Path, header: dict[str, Any]) -> dict[str, Any]:
-    flags = {name: header.get(name) for name in ("strict", "flat_output")}
+def _checked_flags(
+    path: Path, cls: type[TwoLayerNetwork], header: dict[str, Any]
+) -> dict[str, Any]:
+    flags = {name: header.get(name) for name in cls.flags}
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise ModelFileError(f"{path}: {name} must be true or false, got {value!r}")

@@ -1,59 +1,70 @@
-"""Trained networks, and the maps between them and convex weights (paper, theorem 2.2).
+"""Trained networks, and the maps between them and convex weights (paper, theorems 2.1 and 2.2).
 
-A gated ReLU network is
+    ReLU:   h(x) = sum_j (x W1_j + b1_j)_+ W2_j
+    gated:  h(x) = sum_j 1(x g_j + c_j >= 0) (x W1_j + b1_j) W2_j     with fixed gates g_j, c_j
 
-    h(x) = sum_j 1(x g_j + c_j >= 0) (x W1_j + b1_j) W2_j,
-
-with fixed gates and one neuron for each non-zero block (pattern, class) of a convex solution.
+A convex solution becomes a network with one neuron for each non-zero block u (pattern, class),
+W1 = u / sqrt(||u||) and W2 = +- sqrt(||u||) in its class. Both layers are balanced, so the weight
+decay lam/2 (||W1||^2 + ||W2||_1^2) equals lam ||u||, and values are equal.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from cvxnn.arrays import blocks, double, to_numpy
 from cvxnn.losses import make_loss
 from cvxnn.patterns import Patterns, activations, distinct_patterns
-from cvxnn.validation import check_features, check_number, check_targets
+from cvxnn.validation import (
+    check_array,
+    check_features,
+    check_flag,
+    check_number,
+    check_targets,
+)
 
 _BLOCK = 2**22  # entries of the hidden layer held at a time
+_TIE = 1e-11  # pre-activations below this, relative to their terms, are zero up to rounding
 
 
-@dataclass(frozen=True, eq=False)
-class GatedReLUNetwork:
-    """A two-layer gated ReLU network with m neurons, in NumPy float64.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TwoLayerNetwork(ABC):
+    """What all networks share: m neurons in NumPy float64.
 
-    Attributes
-    ----------
-    gates, gate_bias : (d, m) and (m,); neuron j is on where `x g_j + c_j >= 0` (`> 0` if strict).
     W1, b1 : (m, d) and (m,), the first layer; b1 is None for neurons without an intercept.
     W2 : (m, C), the second layer.
-    strict : see gates.
     flat_output : predictions have shape (n,) instead of (n, 1).
     """
 
-    kind: ClassVar[str] = "gated-relu"
+    kind: ClassVar[str]
+    arrays: ClassVar[tuple[str, ...]] = ("W1", "b1", "W2")
+    flags: ClassVar[tuple[str, ...]] = ("flat_output",)
 
-    gates: np.ndarray
-    gate_bias: np.ndarray
     W1: np.ndarray
-    b1: np.ndarray | None
     W2: np.ndarray
-    strict: bool = False
+    b1: np.ndarray | None = None
     flat_output: bool = False
 
     def __post_init__(self) -> None:
+        names = [name for name in self.arrays if name != "b1" or self.b1 is not None]
+        for name in names:
+            array = to_numpy(check_array(getattr(self, name), name))
+            object.__setattr__(self, name, double(array))
+            if name in ("W1", "W2") and (array.ndim != 2 or array.shape[1] == 0):
+                raise ValueError(f"{name} must have a row for each neuron, got shape {array.shape}")
         m, d = self.W1.shape
-        shapes = {"gates": (d, m), "gate_bias": (m,), "W2": (m, self.W2.shape[-1])}
-        if self.b1 is not None:
-            shapes["b1"] = (m,)
-        for name, shape in shapes.items():
-            if getattr(self, name).shape != shape:
-                raise ValueError(f"{name} must have shape {shape}, got {getattr(self, name).shape}")
+        shapes = {"gates": (d, m), "W1": (m, d), "W2": (m, self.n_outputs)}
+        for name in names:
+            wanted, got = shapes.get(name, (m,)), getattr(self, name).shape
+            if got != wanted:
+                raise ValueError(f"{name} must have shape {wanted}, got {got}")
+        for flag in self.flags:
+            check_flag(getattr(self, flag), flag)
         if self.flat_output and self.n_outputs != 1:
             raise ValueError(f"flat_output needs one output, got {self.n_outputs}")
 
@@ -69,24 +80,100 @@ class GatedReLUNetwork:
     def n_outputs(self) -> int:
         return self.W2.shape[1]
 
+    def predict(self, X: Any) -> np.ndarray:
+        """Outputs for the rows of X: (n, C), or (n,) for a network trained on 1-d targets."""
+        X = double(to_numpy(check_features(X, self.n_features)))
+        Z = np.zeros((X.shape[0], self.n_outputs))
+        for rows in blocks(X.shape[0], _BLOCK // max(1, self.n_neurons)):
+            Z[rows] = self._hidden(X[rows]) @ self.W2
+        return Z[:, 0] if self.flat_output else Z
+
+    def objective(self, X: Any, Y: Any, lam: float, *, loss: str = "squared") -> float:
+        """The non-convex objective f(h(X)) + lam/2 sum_j (||W1_j||^2 + ||W2_j||_1^2), hidden
+        intercepts included in ||W1_j||."""
+        X = double(check_features(X, self.n_features))
+        Y, _ = check_targets(Y, X)
+        if Y.shape[1] != self.n_outputs:
+            raise ValueError(f"Y has {Y.shape[1]} outputs, but the network has {self.n_outputs}")
+        lam = check_number(lam, "lam", minimum=0)
+        Z = self.predict(X).reshape(Y.shape)
+        first, second = self._layer_norms()
+        return make_loss(loss, to_numpy(Y)).value(Z) + 0.5 * lam * float(
+            np.sum(first**2) + np.sum(second**2)
+        )
+
+    def balanced(self) -> Self:
+        """The same function with ||W1_j|| = ||W2_j||_1 for every neuron, where the weight decay
+        is smallest; neurons that contribute nothing go."""
+        first, second = self._layer_norms()
+        live = np.flatnonzero((first > 0) & (second > 0))
+        scale = np.sqrt(second[live] / first[live])
+        return replace(
+            self._select(live),
+            W1=self.W1[live] * scale[:, None],
+            b1=None if self.b1 is None else self.b1[live] * scale,
+            W2=self.W2[live] / scale[:, None],
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the network to a file of data, never code; `cvxnn.load` reads it."""
+        from cvxnn.modelfile import save
+
+        save(self, path)
+
+    @abstractmethod
+    def _hidden(self, X: np.ndarray) -> np.ndarray:
+        """The activations of the hidden layer: (n, m)."""
+
+    def _pre_activations(self, X: np.ndarray) -> np.ndarray:
+        return X @ self.W1.T + (0.0 if self.b1 is None else self.b1)
+
+    def _select(self, neurons: np.ndarray) -> Self:
+        parts: dict[str, Any] = {}
+        for name in self.arrays:
+            array = getattr(self, name)
+            if array is not None:
+                parts[name] = array[:, neurons] if name == "gates" else array[neurons]
+        return replace(self, **parts)
+
+    def _first_layer(self) -> np.ndarray:
+        """W1 with the intercepts as last column."""
+        return self.W1 if self.b1 is None else np.column_stack([self.W1, self.b1])
+
+    def _layer_norms(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.linalg.norm(self._first_layer(), axis=1), np.sum(np.abs(self.W2), axis=1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GatedReLUNetwork(TwoLayerNetwork):
+    """A two-layer gated ReLU network.
+
+    gates, gate_bias : (d, m) and (m,); neuron j is on where `x g_j + c_j >= 0` (`> 0` if strict).
+    """
+
+    kind = "gated-relu"
+    arrays = ("gates", "gate_bias", *TwoLayerNetwork.arrays)
+    flags = ("strict", *TwoLayerNetwork.flags)
+
+    gates: np.ndarray
+    gate_bias: np.ndarray
+    strict: bool = False
+
     @classmethod
     def from_convex(
-        cls, patterns: Patterns, U: np.ndarray, *, bias: bool = False, flat_output: bool = False
+        cls, patterns: Patterns, U: Any, *, bias: bool = False, flat_output: bool = False
     ) -> GatedReLUNetwork:
-        """The network of gated weights U (p, d, C), intercepts last if `bias`: block u becomes a
-        neuron with W1 = u / sqrt(||u||) and W2 = sqrt(||u||) in its class. The first and second
-        layer are balanced, so the weight decay lam/2 (||W1||^2 + W2^2) equals lam ||u||."""
+        """The network of gated weights U (p, d, C), intercepts last if `bias`."""
+        if not isinstance(patterns, Patterns):
+            raise TypeError(f"patterns must be Patterns, got {type(patterns).__name__}")
         if patterns.gates is None or patterns.gate_bias is None:
             raise ValueError(
                 "these patterns have no gates, so no network can switch on new rows; "
                 "give gates to Patterns.from_mask, or sample patterns"
             )
-        norms = np.linalg.norm(U, axis=1)
-        i, k = np.nonzero(norms > 0)
-        root = np.sqrt(norms[i, k])
-        first = U[i, :, k] / root[:, None]
-        second = np.zeros((len(i), U.shape[2]))
-        second[np.arange(len(i)), k] = root
+        d = patterns.gates.shape[0] + check_flag(bias, "bias")
+        U = _check_convex_weights(U, "U", (len(patterns), d))
+        first, second, i = _neurons(U)
         return cls(
             gates=patterns.gates[:, i],
             gate_bias=patterns.gate_bias[i],
@@ -108,58 +195,129 @@ class GatedReLUNetwork:
         keep, position = distinct_patterns(mask)
         if len(keep) == 0:
             raise ValueError("no neuron of this network is on for any row of X")
-        first = self.W1 if self.b1 is None else np.column_stack([self.W1, self.b1])
+        first = self._first_layer()
         U = np.zeros((len(keep), first.shape[1], self.n_outputs))
         seen = position >= 0
         np.add.at(U, position[seen], first[seen, :, None] * self.W2[seen, None, :])
         patterns = Patterns(mask, self.gates, self.gate_bias, self.strict).select(keep)
         return patterns, U
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Outputs for the rows of X: (n, C), or (n,) for a network trained on 1-d targets."""
+    def _hidden(self, X: np.ndarray) -> np.ndarray:
+        on = activations(X, self.gates, self.gate_bias, self.strict)
+        return np.where(on, self._pre_activations(X), 0.0)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReLUNetwork(TwoLayerNetwork):
+    """A two-layer ReLU network."""
+
+    kind = "relu"
+
+    @classmethod
+    def from_convex(
+        cls, V: Any, W: Any, *, bias: bool = False, flat_output: bool = False
+    ) -> ReLUNetwork:
+        """The network of C-ReLU weights V, W (p, d, C), intercepts last if `bias`; equal values
+        need both to be feasible."""
+        check_flag(bias, "bias")
+        V = _check_convex_weights(V, "V")
+        W = _check_convex_weights(W, "W", V.shape[:2])
+        plus, minus = _neurons(V), _neurons(W)
+        first = np.concatenate([plus[0], minus[0]])
+        return cls(
+            W1=first[:, :-1] if bias else first,
+            b1=first[:, -1] if bias else None,
+            W2=np.concatenate([plus[1], -minus[1]]),
+            flat_output=flat_output,
+        )
+
+    def to_convex(
+        self, X: Any, patterns: Patterns | None = None
+    ) -> tuple[Patterns, tuple[np.ndarray, np.ndarray]]:
+        """Patterns on X and C-ReLU weights (V, W) of the same function on X.
+
+        Neurons with one pattern and sign are summed: never a higher value, equal if they are
+        collinear. Optimal neurons lie on the boundary of their cones, where their pattern is a
+        matter of choice: rows with a zero pre-activation count as on, unless one of the given
+        `patterns` fits without them. The given ones come first in the result, new ones after.
+        """
         X = double(to_numpy(check_features(X, self.n_features)))
-        Z = np.zeros((X.shape[0], self.n_outputs))
-        for rows in blocks(X.shape[0], _BLOCK // max(1, self.n_neurons)):
-            on = activations(X[rows], self.gates, self.gate_bias, self.strict)
-            hidden = X[rows] @ self.W1.T + (0.0 if self.b1 is None else self.b1)
-            Z[rows] = np.where(on, hidden, 0.0) @ self.W2
-        return Z[:, 0] if self.flat_output else Z
+        if patterns is not None:
+            patterns.check_belong_to(X)
+        mask, tied = self._patterns_on(X)
+        live = np.flatnonzero((mask & ~tied).any(axis=0))
+        if len(live) == 0:
+            raise ValueError("no neuron of this network is on for any row of X")
+        mask, tied = mask[:, live], tied[:, live]
+        found = np.full(len(live), -1)
+        if patterns is not None:
+            found = _matching(patterns.mask, mask, tied)
+        new = np.flatnonzero(found < 0)
+        if len(new):
+            keep, position = distinct_patterns(mask[:, new])
+            start = 0 if patterns is None else len(patterns)
+            found[new] = start + position
+            bias = np.zeros(self.n_neurons) if self.b1 is None else self.b1
+            chosen = live[new[keep]]
+            fresh = Patterns(mask[:, new[keep]], self.W1[chosen].T, bias[chosen])
+            patterns = fresh if patterns is None else _append(patterns, fresh)
+        assert patterns is not None
+        first, second = self._first_layer()[live], self.W2[live]
+        V, W = (np.zeros((len(patterns), first.shape[1], self.n_outputs)) for _ in range(2))
+        np.add.at(V, found, first[:, :, None] * np.maximum(second, 0)[:, None, :])
+        np.add.at(W, found, first[:, :, None] * np.maximum(-second, 0)[:, None, :])
+        return patterns, (V, W)
 
-    def objective(self, X: Any, Y: Any, lam: float, *, loss: str = "squared") -> float:
-        """NC-GReLU: f(h(X)) + lam/2 sum_j (||W1_j||^2 + ||W2_j||_1^2), intercepts included."""
-        X = double(check_features(X, self.n_features))
-        Y, _ = check_targets(Y, X)
-        if Y.shape[1] != self.n_outputs:
-            raise ValueError(f"Y has {Y.shape[1]} outputs, but the network has {self.n_outputs}")
-        lam = check_number(lam, "lam", minimum=0)
-        Z = self.predict(X).reshape(Y.shape)
-        first, second = self._layer_norms()
-        return make_loss(loss, to_numpy(Y)).value(Z) + 0.5 * lam * float(
-            np.sum(first**2) + np.sum(second**2)
-        )
+    def merged(self, X: Any) -> ReLUNetwork:
+        """The same function on X with one neuron for each pattern, sign and class: never a higher
+        objective. Elsewhere than on X it may differ."""
+        _, (V, W) = self.to_convex(X)
+        return ReLUNetwork.from_convex(V, W, bias=self.b1 is not None, flat_output=self.flat_output)
 
-    def balanced(self) -> GatedReLUNetwork:
-        """The same function with ||W1_j|| = ||W2_j||_1 for every neuron, where the weight decay
-        is smallest; neurons that contribute nothing go."""
-        first, second = self._layer_norms()
-        live = (first > 0) & (second > 0)
-        scale = np.sqrt(second[live] / first[live])
-        return GatedReLUNetwork(
-            gates=self.gates[:, live],
-            gate_bias=self.gate_bias[live],
-            W1=self.W1[live] * scale[:, None],
-            b1=None if self.b1 is None else self.b1[live] * scale,
-            W2=self.W2[live] / scale[:, None],
-            strict=self.strict,
-            flat_output=self.flat_output,
-        )
+    def _hidden(self, X: np.ndarray) -> np.ndarray:
+        return np.maximum(self._pre_activations(X), 0.0)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the network to a file of data, never code; `cvxnn.load` reads it."""
-        from cvxnn.modelfile import save
+    def _patterns_on(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where each neuron is on, and where that is a tie up to rounding: (n, m) each."""
+        size = np.abs(X) @ np.abs(self.W1).T + (0.0 if self.b1 is None else np.abs(self.b1))
+        pre = self._pre_activations(X)
+        tied = np.abs(pre) <= _TIE * size
+        return (pre > 0) | tied, tied
 
-        save(self, path)
 
-    def _layer_norms(self) -> tuple[np.ndarray, np.ndarray]:
-        squares = np.sum(self.W1**2, axis=1) + (0.0 if self.b1 is None else self.b1**2)
-        return np.sqrt(squares), np.sum(np.abs(self.W2), axis=1)
+def _neurons(U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First layer, second layer and pattern of the balanced neurons of the non-zero blocks."""
+    norms = np.linalg.norm(U, axis=1)
+    i, k = np.nonzero(norms > 0)
+    root = np.sqrt(norms[i, k])
+    second = np.zeros((len(i), U.shape[2]))
+    second[np.arange(len(i)), k] = root
+    return U[i, :, k] / root[:, None], second, i
+
+
+def _matching(given: np.ndarray, mask: np.ndarray, tied: np.ndarray) -> np.ndarray:
+    """For each column of `mask` the first given pattern that agrees off the ties, or -1."""
+    on, off = (mask & ~tied).astype(float), (~mask & ~tied).astype(float)
+    wrong = on.T @ ~given + off.T @ given
+    best = np.argmin(wrong, axis=1)
+    return np.where(wrong[np.arange(len(best)), best] == 0, best, -1)
+
+
+def _append(patterns: Patterns, new: Patterns) -> Patterns:
+    mask = np.concatenate([patterns.mask, new.mask], axis=1)
+    if patterns.gates is None or patterns.gate_bias is None:
+        return Patterns(mask, strict=patterns.strict)
+    gates = np.concatenate([patterns.gates, new.gates], axis=1)
+    return Patterns(
+        mask, gates, np.concatenate([patterns.gate_bias, new.gate_bias]), patterns.strict
+    )
+
+
+def _check_convex_weights(U: Any, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """U as a (p, d, C) array; (p, d) is taken as (p, d, 1)."""
+    U = to_numpy(double(check_array(U, name)))
+    U = U[:, :, None] if U.ndim == 2 else U
+    if U.ndim != 3 or (shape is not None and U.shape[:2] != shape) or U.shape[2] == 0:
+        wanted = "(p, d, C)" if shape is None else f"({shape[0]}, {shape[1]}, C)"
+        raise ValueError(f"{name} must have shape {wanted}, got {U.shape}")
+    return U

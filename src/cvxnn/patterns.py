@@ -21,6 +21,8 @@ from cvxnn.validation import (
     check_mask,
     check_matrix,
     check_number,
+    check_random_state,
+    check_vector,
 )
 
 _BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
@@ -72,6 +74,8 @@ class PatchGates:
     channel_axis: int = -1
 
     def __post_init__(self) -> None:
+        if not hasattr(self.image_shape, "__iter__"):
+            raise TypeError(f"image_shape must be 2 or 3 integers, got {self.image_shape!r}")
         shape = tuple(check_integer(s, "image_shape", minimum=1) for s in self.image_shape)
         if len(shape) not in (2, 3):
             raise ValueError(f"image_shape must have 2 or 3 entries, got {shape}")
@@ -122,15 +126,21 @@ class Patterns:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        p = self.mask.shape[1]
-        if self.gates is not None:
-            if self.gates.shape[1] != p:
-                raise ValueError(f"mask has {p} patterns, but gates has {self.gates.shape[1]}")
-            if self.gate_bias is None:
-                object.__setattr__(self, "gate_bias", np.zeros(p))
-        for array in (self.mask, self.gates, self.gate_bias):
+        mask, gates, bias = check_mask(self.mask), self.gates, self.gate_bias
+        p = mask.shape[1]
+        if gates is not None:
+            gates = _check_gates(gates)
+            if gates.shape[1] != p:
+                raise ValueError(f"mask has {p} patterns, but gates has {gates.shape[1]}")
+            bias = np.zeros(p) if bias is None else check_vector(bias, "gate_bias", p)
+        elif bias is not None:
+            raise ValueError("gate_bias is given without gates")
+        object.__setattr__(self, "strict", check_flag(self.strict, "strict"))
+        for name, array in (("mask", mask), ("gates", gates), ("gate_bias", bias)):
             if array is not None:
+                array = array.view()  # the caller's own array stays writable
                 array.setflags(write=False)
+                object.__setattr__(self, name, array)
 
     def __len__(self) -> int:
         return self.mask.shape[1]
@@ -145,29 +155,24 @@ class Patterns:
     ) -> Patterns:
         """The distinct, non-zero patterns that given gates (d, p) produce on X, order kept."""
         X = check_features(X)
-        gates = double(to_numpy(check_matrix(gates, "gates", "features", "patterns")))
+        gates = _check_gates(gates)
         if gates.shape[0] != X.shape[1]:
             raise ValueError(
                 f"gates must have one row for each of the {X.shape[1]} features of X, "
                 f"got shape {gates.shape}"
             )
-        bias = _check_gate_bias(gate_bias, gates.shape[1])
+        p = gates.shape[1]
+        bias = np.zeros(p) if gate_bias is None else check_vector(gate_bias, "gate_bias", p)
         strict = check_flag(strict, "strict")
-        return cls._distinct(activations(X, gates, bias, strict), gates, bias, strict)
+        return cls(activations(X, gates, bias, strict), gates, bias, strict)._distinct()
 
     @classmethod
-    def from_mask(cls, mask: Any, gates: Any = None, gate_bias: Any = None) -> Patterns:
+    def from_mask(
+        cls, mask: Any, gates: Any = None, gate_bias: Any = None, *, strict: bool = False
+    ) -> Patterns:
         """Patterns given as a boolean (n, p) mask. Without gates a solution predicts on the
         training rows only: a network needs gates to switch on new rows."""
-        mask = check_mask(mask)
-        if gates is None:
-            if gate_bias is not None:
-                raise ValueError("gate_bias is given without gates")
-            return cls._distinct(mask, None, None, False)
-        gates = double(to_numpy(check_matrix(gates, "gates", "features", "patterns")))
-        if gates.shape[1] != mask.shape[1]:
-            raise ValueError(f"mask has {mask.shape[1]} patterns, but gates has {gates.shape[1]}")
-        return cls._distinct(mask, gates, _check_gate_bias(gate_bias, gates.shape[1]), False)
+        return cls(mask, gates, gate_bias, strict)._distinct()
 
     @classmethod
     def from_network(cls, X: Any, network: Any, *, strict: bool = False) -> Patterns:
@@ -180,25 +185,27 @@ class Patterns:
         W1 = to_numpy(check_matrix(network.W1, "network.W1", "neurons", "features"))
         return cls.from_gates(X, W1.T, getattr(network, "b1", None), strict=strict)
 
-    @classmethod
-    def _distinct(
-        cls, mask: np.ndarray, gates: np.ndarray | None, bias: np.ndarray | None, strict: bool
-    ) -> Patterns:
-        keep, _ = distinct_patterns(mask)
+    def _distinct(self) -> Patterns:
+        keep, _ = distinct_patterns(self.mask)
         if len(keep) == 0:
             raise ValueError("no patterns left: every one is the zero pattern")
-        return cls(mask, gates, bias, strict).select(keep)
+        return self.select(keep)
 
     def select(self, indices: Any) -> Patterns:
-        """The patterns at `indices`, in that order."""
-        mask = np.ascontiguousarray(self.mask[:, indices])
+        """The patterns at `indices` (integers, booleans or a slice), in that order."""
+        chosen = np.atleast_1d(np.arange(len(self))[indices])
+        if len(chosen) == 0:
+            raise ValueError("no patterns left: indices selects none")
+        mask = np.ascontiguousarray(self.mask[:, chosen])
         if self.gates is None or self.gate_bias is None:
             return Patterns(mask, strict=self.strict)
-        gates = np.ascontiguousarray(self.gates[:, indices])
-        return Patterns(mask, gates, self.gate_bias[indices], self.strict)
+        gates = np.ascontiguousarray(self.gates[:, chosen])
+        return Patterns(mask, gates, self.gate_bias[chosen], self.strict)
 
     def join(self, other: Patterns) -> Patterns:
         """These patterns, then those of `other` (on the same rows) that are new."""
+        if not isinstance(other, Patterns):
+            raise TypeError(f"other must be Patterns, got {type(other).__name__}")
         if self.n_samples != other.n_samples:
             raise ValueError(
                 f"patterns of {self.n_samples} and of {other.n_samples} rows cannot be joined"
@@ -207,10 +214,15 @@ class Patterns:
             raise ValueError("patterns with and without gates, or strict and not, cannot be joined")
         mask = np.concatenate([self.mask, other.mask], axis=1)
         if self.gates is None or other.gates is None:
-            return self._distinct(mask, None, None, self.strict)
+            return Patterns(mask, strict=self.strict)._distinct()
+        if self.gates.shape[0] != other.gates.shape[0]:
+            raise ValueError(
+                f"patterns of {self.gates.shape[0]} and of {other.gates.shape[0]} features "
+                "cannot be joined"
+            )
         gates = np.concatenate([self.gates, other.gates], axis=1)
         bias = np.concatenate([self.gate_bias, other.gate_bias])
-        return self._distinct(mask, gates, bias, self.strict)
+        return Patterns(mask, gates, bias, self.strict)._distinct()
 
     def check_belong_to(self, X: Array) -> None:
         """Raise unless these are patterns of X: the shapes fit, and on rows spread over X the
@@ -230,11 +242,11 @@ class Patterns:
         n_rows = min(n, max(1, _CHECK_FLOPS // (2 * d * len(self))))
         rows = np.linspace(0, n - 1, n_rows).astype(int)
         X_rows = to_numpy(X)[rows].astype(np.float64)
-        scale = np.abs(self.gates).max(axis=0) + np.abs(self.gate_bias)
+        scale = np.abs(self.gates).max(axis=0)
         for block in blocks(n_rows, _BLOCK // len(self)):
             product = X_rows[block] @ self.gates + self.gate_bias
-            size = np.abs(X_rows[block]).sum(axis=1, keepdims=True) + 1.0
-            clear = np.abs(product) > 1e-6 * size * scale
+            size = np.abs(X_rows[block]).sum(axis=1, keepdims=True) * scale
+            clear = np.abs(product) > 1e-6 * (size + np.abs(self.gate_bias))
             wrong = clear & ((product > 0) != self.mask[rows[block]])
             if wrong.any():
                 row = rows[block][np.nonzero(wrong)[0][0]]
@@ -264,7 +276,8 @@ def sample_patterns(
     gates : `GaussianGates()` (default), `SparseGates(n_features)`, `PatchGates(image_shape)`,
         or anything with their `draw`. For gates of your own, use `Patterns.from_gates`.
     bias : give each gate a Gaussian bias, as if X had a column of ones.
-    active_share : instead, set each gate's bias so that this share of the rows is active.
+    active_share : instead, set each gate's bias so that this share of the rows is active; rows
+        that tie at the threshold are switched together.
     normalize : draw for unit-norm columns (the paper's setting) and map the gates back, so that
         columns in large units do not decide every pattern.
     strict : a row is active for `x g > 0` (the paper's experiments) instead of `>= 0`.
@@ -276,24 +289,19 @@ def sample_patterns(
     normalize = check_flag(normalize, "normalize")
     if active_share is not None:
         active_share = check_number(active_share, "active_share", minimum=0, strict=True, maximum=1)
-    gates = GaussianGates() if gates is None else gates
-    if not hasattr(gates, "draw"):
-        raise TypeError(
-            f"gates must be a distribution such as GaussianGates(), got {type(gates).__name__}; "
-            "for gate vectors of your own use Patterns.from_gates"
-        )
-    rng = np.random.default_rng(random_state)
+    rng = check_random_state(random_state)
     n, d = X.shape
 
-    draws = np.asarray(gates.draw(rng, p, d))
-    G = np.ascontiguousarray(draws.T)
+    G = _draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
     gate_bias = rng.standard_normal(p) if bias and active_share is None else np.zeros(p)
     if normalize:
         G /= column_norms(to_numpy(X))[:, None]
         gate_bias /= np.sqrt(n)  # the norm of the column of ones
-    if active_share is not None:
-        gate_bias = _bias_for_share(X, G, active_share)
-    return Patterns._distinct(activations(X, G, gate_bias, strict), G, gate_bias, strict)
+    if active_share is None:
+        mask = activations(X, G, gate_bias, strict)
+    else:
+        mask, gate_bias = _activations_at_share(X, G, active_share, strict)
+    return Patterns(mask, G, gate_bias, strict)._distinct()
 
 
 def activations(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> np.ndarray:
@@ -332,25 +340,41 @@ def column_norms(X: np.ndarray) -> np.ndarray:
     return np.where(norms > 0, norms, 1.0)
 
 
-def _bias_for_share(X: Array, gates: np.ndarray, share: float) -> np.ndarray:
-    """Biases for which `share` of the rows has x g + b > 0, halfway between two neighbours."""
+def _draw_gates(gates: GateDistribution, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
+    """Gates of the distribution as a (d, p) array of our own, checked: `draw` may be a user's."""
+    if isinstance(gates, type) or not hasattr(gates, "draw"):
+        got = gates.__name__ if isinstance(gates, type) else type(gates).__name__
+        raise TypeError(
+            f"gates must be a distribution such as GaussianGates(), got {got}; "
+            "for gate vectors of your own use Patterns.from_gates"
+        )
+    draws = to_numpy(check_matrix(gates.draw(rng, p, d), "gates.draw(...)", "patterns"))
+    if draws.shape != (p, d):
+        raise ValueError(f"gates.draw(...) must have shape {(p, d)}, got {draws.shape}")
+    return np.array(draws.T, dtype=np.float64, order="C")
+
+
+def _activations_at_share(
+    X: Array, gates: np.ndarray, share: float, strict: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The mask with `share` of the rows active, and the biases that give it: halfway between the
+    last active row and the first inactive one."""
     n, p = X.shape[0], gates.shape[1]
     k = min(n, max(1, round(share * n)))
-    X_double = double(to_numpy(X))
-    bias = np.empty(p)
+    X = double(X)
+    xp = array_namespace(X)
+    mask, bias = np.empty((n, p), dtype=bool), np.empty(p)
     for columns in blocks(p, _BLOCK // n):
-        product = np.sort(X_double @ gates[:, columns], axis=0)
-        last_active = product[n - k]
-        spread = np.maximum(product[-1] - product[0], np.abs(last_active) + 1e-300)
-        first_inactive = product[n - k - 1] if k < n else last_active - spread / n
+        product = xp.matmul(X, like(X, gates[:, columns]))
+        ordered = to_numpy(xp.sort(product, axis=0))
+        last_active = ordered[n - k]
+        spread = np.maximum(ordered[-1] - ordered[0], np.abs(last_active) + 1e-300)
+        first_inactive = ordered[n - k - 1] if k < n else last_active - spread / n
         bias[columns] = -(last_active + first_inactive) / 2
-    return bias
+        product = product + like(X, bias[columns])[None, :]
+        mask[:, columns] = to_numpy(product > 0 if strict else product >= 0)
+    return mask, bias
 
 
-def _check_gate_bias(gate_bias: Any, p: int) -> np.ndarray:
-    if gate_bias is None:
-        return np.zeros(p)
-    bias = np.asarray(gate_bias, dtype=np.float64)
-    if bias.shape != (p,) or not np.isfinite(bias).all():
-        raise ValueError(f"gate_bias must be {p} finite numbers, got shape {bias.shape}")
-    return bias.copy()
+def _check_gates(gates: Any) -> np.ndarray:
+    return double(to_numpy(check_matrix(gates, "gates", "features", "patterns")))

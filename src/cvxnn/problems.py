@@ -1,29 +1,137 @@
-"""Convex training problems: operator + loss + penalty.
+"""Convex training problems: operator + loss + penalty (+ cones).
 
-`CGReLU` is the paper's C-GReLU (section 2.2), the gated ReLU network as a group lasso:
+`CGReLU` is the paper's C-GReLU (section 2.2), the gated ReLU network as a group lasso,
 
-    min_U  f(sum_i D_i X U_i) + lam sum_{i,k} ||U_i^k||_2
+    min_U  f(sum_i D_i X U_i) + lam sum_{i,k} ||U_i^k||_2,
+
+and `CReLU` its C-ReLU (section 2.1), the ReLU network, with cone constraints:
+
+    min_{V,W}  f(sum_i D_i X (V_i - W_i)) + lam sum_{i,k} ||V_i^k|| + ||W_i^k||,   V_i^k, W_i^k in K_i.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.cones import ActiveRows, Cones, PatternWarning, treat_singular
 from cvxnn.least_squares import MAX_KERNEL_ROWS, KernelFactor, range_complement
 from cvxnn.losses import Loss, make_loss
-from cvxnn.networks import GatedReLUNetwork
-from cvxnn.operators import ExpandedMatrix
+from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
+from cvxnn.operators import ExpandedMatrix, SignedMatrix
 from cvxnn.patterns import Patterns, column_norms
 from cvxnn.penalties import PENALTIES, Penalty, make_penalty
-from cvxnn.validation import check_features, check_flag, check_number, check_targets
+from cvxnn.smooth import Smooth
+from cvxnn.validation import (
+    check_choice,
+    check_features,
+    check_flag,
+    check_number,
+    check_targets,
+)
 
 
-class CGReLU:
+class ConvexProblem:
+    """What both problems share: a loss of a linear operator's predictions plus a penalty.
+
+    Weights are one array of blocks inside; `check_weights` takes them in from users and `present`
+    hands them out.
+    """
+
+    kind: ClassVar[str]
+    kernel_factor: Any  # the factored kernel M M', or None where n is too large for it
+
+    patterns: Patterns
+    operator: Any
+    loss: Loss
+    penalty: Penalty
+    penalty_name: str
+    lam: float
+    bias: bool
+    normalize: bool
+    flat_targets: bool
+    column_scale: np.ndarray
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int]:
+        """The shape of all blocks: (blocks, features, classes)."""
+        return (self.operator.p, self.operator.d, self.loss.Y.shape[1])
+
+    @property
+    def scope(self) -> str:
+        """What a certificate of this problem speaks about."""
+        p = len(self.patterns)
+        columns = " on unit-norm columns" if self.normalize else ""
+        return f"{self.kind} over {p} given pattern{'s' if p > 1 else ''}{columns}"
+
+    @cached_property
+    def smooth(self) -> Smooth:
+        return Smooth(self.operator, self.loss)
+
+    @cached_property
+    def operator_double(self) -> Any:
+        """The operator in float64, which certificates are computed with."""
+        return self.operator.in_double()
+
+    def objective(self, weights: Any) -> float:
+        """f(M U) + g(U)."""
+        U = self.check_weights(weights)
+        return self.loss.value(self.operator.forward(U)) + self.penalty.value(U)
+
+    def zero_weights(self) -> Array:
+        return like(self.operator.X, np.zeros(self.weight_shape))
+
+    def check_weights(self, weights: Any) -> Array:
+        """Weights as one array like the problem's data; (p, d) is taken as (p, d, 1)."""
+        return self._check_blocks(weights, self.weight_shape)
+
+    def present(self, U: Array) -> Any:
+        """Weights as users see them."""
+        return U
+
+    def dual_correlation(self, Theta: Array) -> Array:
+        """What the dual constraint bounds, block by block, for a dual candidate Theta."""
+        return self.operator_double.adjoint(Theta)
+
+    def range_complement(self, B: Array) -> Array:
+        """The part of B (n, C) outside range(M), where dual points live at lam = 0."""
+        return range_complement(self.operator_double, self.kernel_factor, B)
+
+    def max_violation(self, U: Array) -> float:
+        return 0.0
+
+    def network_objective(self, U: Array) -> float | None:
+        return None
+
+    def with_lam(self, lam: float) -> Any:
+        """The same problem at another penalty strength; data and operator are shared."""
+        other = copy.copy(self)
+        other.lam = check_number(lam, "lam", minimum=0)
+        other.penalty = make_penalty(self.penalty_name, other.lam)
+        return other
+
+    def _check_blocks(self, weights: Any, shape: tuple[int, int, int]) -> Array:
+        U = like(self.operator.X, weights)
+        xp = array_namespace(U)
+        if U.ndim == 2 and shape[2] == 1:
+            U = U[:, :, None]
+        if tuple(U.shape) != shape:
+            raise ValueError(f"weights must have shape {shape}, got {tuple(U.shape)}")
+        if not bool(xp.all(xp.isfinite(U))):
+            raise ValueError("weights hold NaN or infinity")
+        return U
+
+    def _raw_units(self, U: Array) -> np.ndarray:
+        """Weights for the raw X: the way back from unit-norm columns."""
+        return to_numpy(double(U)) / self.column_scale[None, :, None]
+
+
+class CGReLU(ConvexProblem):
     """C-GReLU: a gated ReLU network as a convex program.
 
     Parameters
@@ -43,6 +151,8 @@ class CGReLU:
     units: those of the unit-norm columns if `normalize` is set.
     """
 
+    kind = "C-GReLU"
+
     def __init__(
         self,
         X: Any,
@@ -61,8 +171,8 @@ class CGReLU:
         self.normalize = check_flag(normalize, "normalize")
         self.lam = check_number(lam, "lam", minimum=0)
         self.penalty_name = penalty
-        self.penalty: Penalty = make_penalty(penalty, self.lam)
-        self.loss: Loss = make_loss(loss, Y)
+        self.penalty = make_penalty(penalty, self.lam)
+        self.loss = make_loss(loss, Y)
         if not isinstance(patterns, Patterns):
             raise TypeError(
                 f"patterns must be Patterns, got {type(patterns).__name__}; "
@@ -73,76 +183,205 @@ class CGReLU:
         X, self.column_scale = _design_matrix(X, self.bias, self.normalize)
         self.operator = ExpandedMatrix(X, patterns.mask)
 
-    @property
-    def weight_shape(self) -> tuple[int, int, int]:
-        return (self.operator.p, self.operator.d, self.loss.Y.shape[1])
-
-    @property
-    def scope(self) -> str:
-        """What a certificate of this problem speaks about."""
-        p = len(self.patterns)
-        columns = " on unit-norm columns" if self.normalize else ""
-        return f"C-GReLU over {p} given pattern{'s' if p > 1 else ''}{columns}"
-
-    def objective(self, U: Any) -> float:
-        """f(M U) + g(U)."""
-        U = self.check_weights(U)
-        return self.loss.value(self.operator.forward(U)) + self.penalty.value(U)
-
-    def with_lam(self, lam: float) -> CGReLU:
-        """The same problem at another penalty strength; data and operator are shared."""
-        other = copy.copy(self)
-        other.lam = check_number(lam, "lam", minimum=0)
-        other.penalty = make_penalty(self.penalty_name, other.lam)
-        return other
-
-    def network(self, U: Any) -> GatedReLUNetwork:
+    def network(self, weights: Any) -> GatedReLUNetwork:
         """The gated network with these weights, in the units of the raw X (theorem 2.2)."""
-        U = to_numpy(double(self.check_weights(U))) / self.column_scale[None, :, None]
         return GatedReLUNetwork.from_convex(
-            self.patterns, U, bias=self.bias, flat_output=self.flat_targets
+            self.patterns,
+            self._raw_units(self.check_weights(weights)),
+            bias=self.bias,
+            flat_output=self.flat_targets,
         )
 
-    def zero_weights(self) -> Array:
-        return like(self.operator.X, np.zeros(self.weight_shape))
-
-    def check_weights(self, U: Any) -> Array:
-        """U as an array like the problem's data; (p, d) is taken as (p, d, 1)."""
-        U = like(self.operator.X, U)
-        xp = array_namespace(U)
-        if U.ndim == 2 and self.weight_shape[2] == 1:
-            U = U[:, :, None]
-        if tuple(U.shape) != self.weight_shape:
-            raise ValueError(f"weights must have shape {self.weight_shape}, got {tuple(U.shape)}")
-        if not bool(xp.all(xp.isfinite(U))):
-            raise ValueError("weights hold NaN or infinity")
-        return U
-
     @cached_property
-    def operator_double(self) -> ExpandedMatrix:
-        """The operator in float64, which certificates are computed with."""
-        return self.operator.in_double()
-
-    @cached_property
-    def kernel_factor(self) -> KernelFactor | None:
-        """The factored kernel M M', or None where n is too large for it."""
+    def kernel_factor(self) -> KernelFactor | None:  # type: ignore[override]
         small = self.operator.n <= MAX_KERNEL_ROWS
         return KernelFactor(self.operator_double) if small else None
 
+
+class CReLU(ConvexProblem):
+    """C-ReLU: a ReLU network as a convex program with cone constraints.
+
+    Parameters are those of `CGReLU`; the penalty is the paper's, and data are taken to NumPy.
+
+    singular : what to do with patterns whose cone lies in a subspace. "replace" drops one where a
+        non-singular pattern with the same fit contains its cone, and otherwise replaces it by the
+        pattern that the proof of proposition 3.2 constructs (the value can only fall); "keep"
+        keeps it, "raise" refuses. What was done is warned about and stands in `notes`.
+
+    Weights are the pair (V, W), each (p, d, C), as for `CGReLU`; inside they are stacked to
+    (2p, d, C).
+    """
+
+    kind = "C-ReLU"
+
+    def __init__(
+        self,
+        X: Any,
+        Y: Any,
+        patterns: Patterns,
+        lam: float,
+        *,
+        loss: str = "squared",
+        bias: bool = False,
+        normalize: bool = False,
+        singular: str = "replace",
+    ) -> None:
+        check_choice(singular, "singular", ("replace", "keep", "raise"))
+        X = to_numpy(check_features(X))
+        settings: dict[str, Any] = {"loss": loss, "bias": bias, "normalize": normalize}
+        self.gated = CGReLU(X, Y, patterns, lam, **settings)
+        self.cones = _make_cones(self.gated)
+        self.notes: tuple[str, ...] = self.cones.tie_notes()
+        if singular != "keep" and self.cones.singular.any():
+            if singular == "raise":
+                found = np.flatnonzero(self.cones.singular).tolist()
+                raise ValueError(f"the cones of patterns {found} are singular")
+            patterns, notes = treat_singular(
+                patterns, self.cones, self.gated.column_scale, self.gated.bias
+            )
+            self.notes += notes
+            warnings.warn("; ".join(notes), PatternWarning, stacklevel=2)
+            self.gated = CGReLU(X, Y, patterns, lam, **settings)
+            self.cones = _make_cones(self.gated)
+        gated = self.gated
+        self.patterns, self.loss, self.lam = gated.patterns, gated.loss, gated.lam
+        self.penalty, self.penalty_name = gated.penalty, gated.penalty_name
+        self.bias, self.normalize = gated.bias, gated.normalize
+        self.column_scale, self.flat_targets = gated.column_scale, gated.flat_targets
+        self.operator = SignedMatrix(gated.operator)
+
+    def with_lam(self, lam: float) -> CReLU:
+        other = super().with_lam(lam)
+        other.gated = self.gated.with_lam(lam)
+        return other
+
+    @property
+    def pattern_of_block(self) -> np.ndarray:
+        """The pattern of each flat block; see `flat`."""
+        p, C = len(self.patterns), self.weight_shape[2]
+        return np.tile(np.repeat(np.arange(p), C), 2)
+
+    def flat(self, U: Array) -> np.ndarray:
+        """Blocks (2p, d, C) as rows (2pC, d), sign by sign, pattern by pattern, class by class."""
+        return np.ascontiguousarray(U.transpose(0, 2, 1)).reshape(-1, U.shape[1])
+
+    def unflat(self, rows: np.ndarray) -> np.ndarray:
+        m, d, C = self.weight_shape
+        return np.ascontiguousarray(rows.reshape(m, C, d).transpose(0, 2, 1))
+
+    def check_weights(self, weights: Any) -> Array:
+        if isinstance(weights, (tuple, list)) and len(weights) == 2:
+            m, d, C = self.weight_shape
+            parts = [self._check_blocks(part, (m // 2, d, C)) for part in weights]
+            return np.concatenate(parts, axis=0)
+        return super().check_weights(weights)
+
+    def present(self, U: Array) -> tuple[Array, Array]:
+        p = len(self.patterns)
+        return U[:p], U[p:]
+
+    def network(self, weights: Any) -> ReLUNetwork:
+        """The ReLU network with these weights, in the units of the raw X (theorem 2.1)."""
+        U = self._raw_units(self.check_weights(weights))
+        V, W = self.present(U)
+        return ReLUNetwork.from_convex(V, W, bias=self.bias, flat_output=self.flat_targets)
+
+    def make_feasible(
+        self, U: Array, start: ActiveRows | None = None
+    ) -> tuple[np.ndarray, ActiveRows]:
+        """U with every block projected onto its cone and lifted over rounding. `start` are the
+        active rows of an earlier call; those of this one are returned."""
+        rows = self.flat(U).astype(np.float64)
+        active = ActiveRows.empty(len(rows), self.cones.d + 1) if start is None else start
+        outside = np.flatnonzero(np.any(rows != 0, axis=1))
+        pattern = self.pattern_of_block[outside]
+        projected, state = self.cones.project(rows[outside], pattern, start=active.select(outside))
+        active.store(outside, state)
+        rows[outside] = self.cones.lift(projected, pattern)
+        return self.unflat(rows).astype(U.dtype, copy=False), active
+
+    def dual_correlation(self, Theta: Array) -> Array:
+        """Pi_K(-G) for the blocks G of the gradient. Blocks that are small enough as they are, for
+        the scaling that would be best, need no projection."""
+        G = self.operator_double.adjoint(Theta)
+        C = self.weight_shape[2]
+        tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
+        enough = self.lam / np.maximum(np.abs(tau), 1e-300)
+        return self._project_correlation(G, np.tile(enough, self.weight_shape[0]))
+
+    def _project_correlation(self, G: np.ndarray, enough: np.ndarray) -> np.ndarray:
+        rows = -self.flat(G)
+        large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
+        rows[large], _ = self.cones.project(
+            rows[large], self.pattern_of_block[large], enough=enough[large]
+        )
+        return self.unflat(rows)
+
+    def max_violation(self, U: Array) -> float:
+        rows = self.flat(U)
+        live = np.flatnonzero(np.any(rows != 0, axis=1))
+        return float(
+            np.max(self.cones.violation(rows[live], self.pattern_of_block[live]), initial=0)
+        )
+
+    def network_objective(self, U: Array) -> float:
+        """NC-ReLU at the mapped network, in the problem's units: f(sum +-(X v)_+) + g."""
+        X, (m, _, C) = self.operator_double.X, self.weight_shape
+        Z = np.zeros((X.shape[0], C))
+        for k in range(C):
+            live = np.flatnonzero(np.any(U[:, :, k] != 0, axis=1))
+            signs = np.where(live < m // 2, 1.0, -1.0)
+            Z[:, k] = np.maximum(X @ U[live, :, k].T.astype(np.float64), 0.0) @ signs
+        return self.loss.value(Z) + self.penalty.value(U)
+
+    @property
+    def kernel_factor(self) -> KernelFactor | None:  # type: ignore[override]
+        return self.gated.kernel_factor
+
     def range_complement(self, B: Array) -> Array:
-        """The part of B (n, C) outside range(M)."""
-        return range_complement(self.operator_double, self.kernel_factor, B)
+        """Outside range(M): a dual point of the gated relaxation, hence of this problem."""
+        return self.gated.range_complement(B)
 
 
-def lambda_max(problem: CGReLU) -> float:
-    """The smallest lam for which the zero model is optimal: the dual norm of M' grad f(0)."""
+def lambda_max(problem: ConvexProblem) -> float:
+    """The smallest lam for which the zero model is optimal: the dual norm of M' grad f(0), for
+    C-ReLU that of its projections onto the cones, which is smaller."""
     name = problem.penalty_name
     if name in ("l2", "none"):
         raise ValueError(f"penalty {name!r} has no lambda_max: no strength gives the zero model")
     xp = array_namespace(problem.loss.Y)
     gradient = problem.loss.gradient(xp.zeros_like(double(problem.loss.Y)))
     correlation = problem.operator_double.adjoint(gradient)
+    if isinstance(problem, CReLU):
+        return _largest_projection(problem, correlation)
     return float(xp.max(PENALTIES[name](1.0).dual_norm(correlation)))  # type: ignore[attr-defined]
+
+
+def _largest_projection(problem: CReLU, G: np.ndarray) -> float:
+    """max ||Pi_K(-G)|| over the blocks, largest first: a block is given up as soon as it is known
+    to stay below the largest one found."""
+    rows, pattern = -problem.flat(G), problem.pattern_of_block
+    norms = np.linalg.norm(rows, axis=1)
+    largest = 0.0
+    for part in np.array_split(np.argsort(-norms), max(1, len(norms) // 64)):
+        part = part[norms[part] > largest]
+        if len(part):
+            projected, _ = problem.cones.project(rows[part], pattern[part], enough=largest)
+            largest = max(largest, float(np.linalg.norm(projected, axis=1).max()))
+    return largest
+
+
+def _make_cones(gated: CGReLU) -> Cones:
+    """The cones of a problem's patterns, with its gates as interior points in its own units."""
+    patterns, scale = gated.patterns, gated.column_scale
+    gates = None
+    if patterns.gates is not None and patterns.gate_bias is not None:
+        if gated.bias:
+            gates = np.vstack([patterns.gates, patterns.gate_bias]) * scale[:, None]
+        else:  # a gate with a bias is no point of a cone without one
+            gates = np.where(patterns.gate_bias == 0, patterns.gates * scale[:, None], 0.0)
+    X = np.asarray(gated.operator.X, dtype=np.float64)
+    return Cones(X, patterns.mask, gates)
 
 
 def _design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.ndarray]:

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_array_api_obj, is_numpy_array
+from array_api_compat import is_array_api_obj, is_numpy_array, is_torch_array
 
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
 
 
 def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "features") -> Array:
     """A finite, non-empty, real, floating 2-d array with the values of `values`."""
-    array = _real_array(values, name)
+    array = _to_floating(_as_array(values, name), name)
     if array.ndim != 2:
         hint = ""
         if array.ndim == 1:
@@ -27,7 +27,22 @@ def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "
         )
     if 0 in array.shape:
         raise ValueError(f"{name} is empty: shape {tuple(array.shape)}")
-    _check_finite(array, name, columns)
+    _check_finite(array, name)
+    return array
+
+
+def check_array(values: Any, name: str) -> Array:
+    """A finite, real, floating array of any shape with the values of `values`."""
+    array = _to_floating(_as_array(values, name), name)
+    _check_finite(array, name)
+    return array
+
+
+def check_vector(values: Any, name: str, size: int) -> np.ndarray:
+    """`size` finite numbers, as a NumPy float64 array."""
+    array = to_numpy(check_array(values, name)).astype(np.float64)
+    if array.shape != (size,):
+        raise ValueError(f"{name} must be {size} numbers, got shape {array.shape}")
     return array
 
 
@@ -41,7 +56,7 @@ def check_features(X: Any, n_columns: int | None = None) -> Array:
 
 def check_targets(Y: Any, X: Array) -> tuple[Array, bool]:
     """Targets as an (n, C) array of X's library and dtype, and whether they came 1-dimensional."""
-    array = _real_array(Y, "Y")
+    array = _to_floating(_as_array(Y, "Y"), "Y")
     flat = array.ndim == 1
     if array.ndim not in (1, 2):
         raise ValueError(
@@ -51,15 +66,15 @@ def check_targets(Y: Any, X: Array) -> tuple[Array, bool]:
         raise ValueError(f"X has {X.shape[0]} rows, but Y has {array.shape[0]}")
     if 0 in array.shape:
         raise ValueError(f"Y is empty: shape {tuple(array.shape)}")
+    _check_finite(array, "Y")
     xp = array_namespace(array)
     array = xp.reshape(array, (array.shape[0], 1)) if flat else array
-    _check_finite(array, "Y", "outputs")
     return like(X, array if _same_library(array, X) else to_numpy(array)), flat
 
 
 def check_mask(mask: Any) -> np.ndarray:
     """Activation patterns as a boolean (n, p) NumPy array; 0/1 numbers are taken as booleans."""
-    array = to_numpy(mask) if is_array_api_obj(mask) else np.asarray(mask)
+    array = to_numpy(_as_array(mask, "mask"))
     if array.dtype != bool:
         if array.dtype.kind not in "iuf" or not np.isin(array, (0, 1)).all():
             raise ValueError("mask must hold booleans (or 0 and 1 only)")
@@ -81,7 +96,10 @@ def check_number(
     """A finite real number in the given range."""
     if isinstance(value, (bool, np.bool_)) or not _is_real_scalar(value):
         raise TypeError(f"{name} must be a real number, got {_describe(value)}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a Python integer beyond all floats
+        number = math.inf
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {number}")
     if number < minimum or (strict and number == minimum):
@@ -117,6 +135,15 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
     return value
 
 
+def check_random_state(value: Any) -> np.random.Generator:
+    try:
+        return np.random.default_rng(value)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"random_state must be a seed >= 0, a generator or None, got {_describe(value)}"
+        ) from error
+
+
 def suggest(value: str, choices: Iterable[str]) -> str:
     """'did you mean ...?' where one of the choices is near, and the list of all of them."""
     choices = list(choices)
@@ -125,7 +152,8 @@ def suggest(value: str, choices: Iterable[str]) -> str:
     return f"{hint}Choose from: {', '.join(choices)}"
 
 
-def _real_array(values: Any, name: str) -> Array:
+def _as_array(values: Any, name: str) -> Array:
+    """`values` as an array of its own library, or else of NumPy; the dtype is not looked at."""
     if values is None:
         raise TypeError(f"{name} is None; an array is expected")
     if hasattr(values, "tocsr"):
@@ -134,16 +162,20 @@ def _real_array(values: Any, name: str) -> Array:
         )
     if isinstance(values, np.ma.MaskedArray):
         raise TypeError(f"{name} is a masked array; fill or drop the masked values first")
+    if is_torch_array(values):
+        if values.layout != array_namespace(values).strided:
+            raise TypeError(f"{name} is a sparse tensor; pass {name}.to_dense()")
+        return values.detach()  # nothing here is differentiated
+    if is_array_api_obj(values) and not is_numpy_array(values):
+        return values
+    if hasattr(values, "collect"):
+        raise TypeError(f"{name} is a lazy frame; pass {name}.collect()")
     if hasattr(values, "columns") and hasattr(values, "dtypes"):
-        array = _from_frame(values, name)
-    elif is_array_api_obj(values):
-        array = values
-    else:
-        try:
-            array = np.asarray(values)
-        except ValueError as error:
-            raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from error
-    return _to_floating(array, name)
+        return _from_frame(values, name)
+    try:
+        return np.asarray(values)  # also takes subclasses such as np.matrix, whose * differs
+    except ValueError as error:
+        raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from error
 
 
 def _to_floating(array: Array, name: str) -> Array:
@@ -179,16 +211,18 @@ def _from_frame(frame: Any, name: str) -> np.ndarray:
     return np.stack(columns, axis=1, dtype=np.float32 if all_single else np.float64)
 
 
-def _check_finite(array: Array, name: str, columns: str) -> None:
+def _check_finite(array: Array, name: str) -> None:
     xp = array_namespace(array)
     finite = xp.isfinite(array)
     if bool(xp.all(finite)):
         return
-    rows, cols = np.nonzero(~to_numpy(finite))
-    value = float(array[int(rows[0]), int(cols[0])])
+    places = np.argwhere(~to_numpy(finite))
+    value = float(array[tuple(int(i) for i in places[0])])
+    axes = ("row", "column") if array.ndim <= 2 else tuple(f"axis {i}" for i in range(array.ndim))
+    place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, places[0], strict=False))
     raise ValueError(
-        f"{name} holds NaN or infinity: {value} at row {rows[0]}, column {cols[0]} "
-        f"({len(rows)} such value{'s' if len(rows) > 1 else ''} in all)"
+        f"{name} holds NaN or infinity: {value} at {place} "
+        f"({len(places)} such value{'s' if len(places) > 1 else ''} in all)"
     )
 
 
@@ -207,6 +241,7 @@ def _describe(value: Any) -> str:
 
 
 __all__ = [
+    "check_array",
     "check_choice",
     "check_features",
     "check_flag",
@@ -214,6 +249,8 @@ __all__ = [
     "check_mask",
     "check_matrix",
     "check_number",
+    "check_random_state",
     "check_targets",
+    "check_vector",
     "suggest",
 ]

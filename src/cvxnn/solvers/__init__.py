@@ -1,5 +1,6 @@
 """Solvers: one file an algorithm, one driver for all of them."""
 
+from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.driver import (
@@ -13,6 +14,7 @@ from cvxnn.solvers.driver import (
 from cvxnn.solvers.rfista import RFISTA
 
 __all__ = [
+    "AL",
     "CVXPY",
     "LSMR",
     "RFISTA",

@@ -1,4 +1,4 @@
-"""What a solver is: frozen settings, the penalties it handles, and a stream of iterates.
+"""What a solver is: frozen settings, what it can handle, and a stream of iterates.
 
 A solver knows the algorithm and nothing else. It yields `Iterate`s; the driver bounds them,
 keeps the best, records history, and decides when to stop.
@@ -8,24 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cvxnn.arrays import Array
-
-if TYPE_CHECKING:
-    from cvxnn.problems import CGReLU
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """A point U with its predictions M U. With `Theta` = grad f(M U) and `gradient` = M'Theta it
-    is a full iteration; without them a further candidate for the best objective."""
+    """What a solver has to show.
 
-    U: Array
-    fit: Array
+    U, fit : a feasible point and its predictions M U; None for a sign of life only.
+    Theta, correlation : a dual candidate (n, C) and, block by block, what the dual constraint
+        bounds: M'Theta, for cones with any multipliers subtracted. With them this is a full
+        iteration; without them a further candidate for the best objective.
+    residual : the published stopping rule's measure, where it was asked for.
+    n_inner : iterations of the method that were spent since the last full iterate.
+    state : what a warm start needs beside the weights.
+    """
+
+    U: Array | None = None
+    fit: Array | None = None
     Theta: Array | None = None
-    gradient: Array | None = None
+    correlation: Array | None = None
+    residual: float | None = None
     step_size: float | None = None
+    n_inner: int = 1
+    state: Any = None
+
+
+def full_iterate(problem: Any, U: Array) -> Iterate:
+    """A feasible point with the dual candidate of its own gradient."""
+    fit = problem.operator.forward(U)
+    Theta = problem.loss.gradient(fit)
+    return Iterate(U, fit, Theta, problem.dual_correlation(Theta))
 
 
 class StalledError(Exception):
@@ -33,8 +48,14 @@ class StalledError(Exception):
 
 
 class Solver(Protocol):
-    name: ClassVar[str]
-    penalties: ClassVar[frozenset[str]]  # the penalties it handles, by class name
-    default_max_iter: ClassVar[int]
+    """`problems` and `penalties` name what it handles; `default_max_iter` is by stopping rule."""
 
-    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]: ...
+    name: ClassVar[str]
+    problems: ClassVar[frozenset[str]]
+    penalties: ClassVar[frozenset[str]]
+    default_max_iter: ClassVar[dict[str, int]]
+
+    def iterates(self, problem: Any, start: Array, stop: str, state: Any) -> Iterator[Iterate]:
+        """Iterates from `start`. `stop` is "gap" or "paper": with the latter every full iterate
+        carries its residual. `state` is that of an earlier run of the same method, or None."""
+        ...

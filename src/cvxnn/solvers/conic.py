@@ -9,16 +9,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cvxnn.arrays import Array, like, to_numpy
-from cvxnn.solvers.base import Iterate, StalledError
-from cvxnn.solvers.direct import _full_iterate
-
-if TYPE_CHECKING:
-    from cvxnn.problems import CGReLU
+from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 
 MAX_ENTRIES = 10**8  # of the expanded matrix: 0.8 GB before the solver copies it
 
@@ -32,12 +28,15 @@ class CVXPY:
     penalties: ClassVar[frozenset[str]] = frozenset(
         {"NeuronGroups", "FeatureGroups", "L1", "L2", "NoPenalty"}
     )
-    default_max_iter: ClassVar[int] = 1
+    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU", "C-ReLU"})
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
     backend: str = "CLARABEL"
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
+    def iterates(
+        self, problem: Any, start: Array, stop: str = "gap", state: Any = None
+    ) -> Iterator[Iterate]:
         cp = _import_cvxpy()
         backend = self.backend.upper()
         if backend not in cp.installed_solvers():
@@ -55,15 +54,19 @@ class CVXPY:
             raise StalledError(f"{backend} gave up: {error}") from error
         if any(u.value is None for u in U):
             raise StalledError(f"{backend} ended with status {program.status!r}")
-        weights = np.stack([u.value for u in U], axis=2)
-        yield _full_iterate(problem, like(start, weights))
+        weights = like(start, np.stack([u.value for u in U], axis=2))
+        if problem.kind == "C-ReLU":  # interior points are feasible to their tolerance only
+            weights, _ = problem.make_feasible(weights)
+        yield full_iterate(problem, weights)
         raise StalledError(
             f"{backend} ended with status {program.status!r} by its own tolerances: "
             "tighten them through settings={...}"
         )
 
 
-def _program(cp: Any, problem: CGReLU) -> tuple[list[Any], Any]:
+def _program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
+    """Variables, one (blocks, d) for each class, and the program. For C-ReLU the blocks are V over
+    W, with their cone constraints."""
     X = to_numpy(problem.operator.X).astype(np.float64)
     Y = to_numpy(problem.loss.Y).astype(np.float64)
     mask = problem.patterns.mask
@@ -71,16 +74,23 @@ def _program(cp: Any, problem: CGReLU) -> tuple[list[Any], Any]:
     if n * p * d > MAX_ENTRIES:
         raise ValueError(
             f"the expanded matrix would have {n * p * d:.1e} entries; solver 'cvxpy' takes up to "
-            f"{MAX_ENTRIES:.0e}: use solver='rfista'"
+            f"{MAX_ENTRIES:.0e}: use solver='auto'"
         )
     M = (mask[:, :, None] * X[:, None, :]).reshape(n, p * d)
-    U = [cp.Variable((p, d)) for _ in range(C)]
-    fits = [M @ cp.reshape(u, (p * d,), order="C") for u in U]
+    cones = problem.kind == "C-ReLU"
+    U = [cp.Variable((2 * p if cones else p, d)) for _ in range(C)]
+    effective = [u[:p] - u[p:] if cones else u for u in U]
+    fits = [M @ cp.reshape(u, (p * d,), order="C") for u in effective]
     loss = sum(cp.sum_squares(fit - y) for fit, y in zip(fits, Y.T, strict=True)) / (2 * n * C)
-    return U, cp.Problem(cp.Minimize(loss + _penalty(cp, problem, U)))
+    constraints = []
+    if cones:
+        signs = np.where(mask, 1.0, -1.0)
+        both = np.hstack([signs, signs])
+        constraints = [cp.multiply(both, X @ u.T) >= 0 for u in U]
+    return U, cp.Problem(cp.Minimize(loss + _penalty(cp, problem, U)), constraints)
 
 
-def _penalty(cp: Any, problem: CGReLU, U: list[Any]) -> Any:
+def _penalty(cp: Any, problem: Any, U: list[Any]) -> Any:
     name, lam = problem.penalty_name, problem.lam
     if lam == 0:
         return 0

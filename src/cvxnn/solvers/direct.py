@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cvxnn.arrays import Array, double, like
 from cvxnn.least_squares import MAX_KERNEL_ROWS, lsmr_solve
-from cvxnn.solvers.base import Iterate, StalledError
+from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 
 if TYPE_CHECKING:
     from cvxnn.problems import CGReLU
@@ -25,9 +25,12 @@ class Direct:
 
     name: ClassVar[str] = "direct"
     penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
-    default_max_iter: ClassVar[int] = 1
+    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
-    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
+    def iterates(
+        self, problem: CGReLU, start: Array, stop: str = "gap", state: Any = None
+    ) -> Iterator[Iterate]:
         factor = problem.kernel_factor
         if factor is None:
             raise ValueError(
@@ -35,7 +38,7 @@ class Direct:
                 f"got n = {problem.operator.n}; use solver='lsmr'"
             )
         U = factor.solve(double(problem.loss.Y), _shift(problem))
-        yield _full_iterate(problem, like(start, U))
+        yield full_iterate(problem, like(start, U))
         raise StalledError("a factorization is exact up to rounding")
 
 
@@ -46,9 +49,12 @@ class LSMR:
 
     name: ClassVar[str] = "lsmr"
     penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
-    default_max_iter: ClassVar[int] = 100_000
+    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000}
 
-    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
+    def iterates(
+        self, problem: CGReLU, start: Array, stop: str = "gap", state: Any = None
+    ) -> Iterator[Iterate]:
         operator = problem.operator_double
         precision = 1e-3
         while precision >= 1e-15:  # LSMR's own stop is no gap: tighten until the driver is content
@@ -58,17 +64,11 @@ class LSMR:
                 double(problem.loss.Y),
                 _shift(problem),
                 tol=precision,
-                max_iter=self.default_max_iter,
+                max_iter=self.default_max_iter["gap"],
             )
-            yield _full_iterate(problem, like(start, U))
+            yield full_iterate(problem, like(start, U))
 
 
 def _shift(problem: CGReLU) -> float:
     n, C = problem.loss.Y.shape
     return problem.lam * n * C
-
-
-def _full_iterate(problem: CGReLU, U: Array) -> Iterate:
-    fit = problem.operator.forward(U)
-    Theta = problem.loss.gradient(fit)
-    return Iterate(U, fit, Theta, problem.operator.adjoint(Theta))

@@ -12,24 +12,22 @@ import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cvxnn.arrays import Array, array_namespace, is_double
-from cvxnn.certificates import Certificate, certify, dual_bound, relative_gap, unpenalised_bound
-from cvxnn.networks import GatedReLUNetwork
-from cvxnn.penalties import NoPenalty
-from cvxnn.problems import CGReLU
+from cvxnn.certificates import Certificate, certify, lower_bound_of, relative_gap
+from cvxnn.networks import TwoLayerNetwork
+from cvxnn.problems import ConvexProblem
+from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Solver, StalledError
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
 
-SOLVERS: dict[str, Any] = {cls.name: cls for cls in (RFISTA, Direct, LSMR, CVXPY)}
-STOPS = ("gap", "subgradient")
-SUBGRADIENT_TOL = 1e-3  # the paper's stop
-GAP_TOL = 1e-4
+SOLVERS: dict[str, Any] = {cls.name: cls for cls in (RFISTA, AL, Direct, LSMR, CVXPY)}
+DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
 # A run diverges if an iterate is worse than the best one by this factor, or not a number.
@@ -79,14 +77,15 @@ class NotConvergedError(RuntimeError):
 @dataclass(frozen=True)
 class Progress:
     """One iteration, as callbacks and the history see it. `objective` and `lower_bound` are the
-    best so far, which is what the relative gap compares."""
+    best so far, which is what the relative gap compares; `residual` is the measure of the
+    published stopping rule under `stop="paper"`."""
 
     n_iter: int
     seconds: float
     objective: float
     lower_bound: float
     relative_gap: float
-    subgradient_norm: float | None
+    residual: float | None
     step_size: float | None
     n_products: int
 
@@ -98,7 +97,7 @@ class Solution:
     Attributes
     ----------
     problem : what was solved.
-    weights : (p, d, C) in the problem's own units.
+    weights : (p, d, C) in the problem's own units; for C-ReLU the pair (V, W), feasible.
     certificate : bounds on the optimal value of the problem.
     dual : (n, C), the dual candidate behind the lower bound: `certify(problem, weights, dual)`
         computes the certificate again.
@@ -107,8 +106,8 @@ class Solution:
     history : one `Progress` an iteration.
     """
 
-    problem: CGReLU
-    weights: Array
+    problem: ConvexProblem
+    weights: Any
     certificate: Certificate
     dual: Array
     status: Status
@@ -118,6 +117,7 @@ class Solution:
     seconds: float
     history: tuple[Progress, ...]
     solver: Solver
+    state: Any = field(repr=False)
 
     @property
     def converged(self) -> bool:
@@ -126,10 +126,11 @@ class Solution:
     @property
     def n_active(self) -> int:
         """Non-zero blocks (pattern, class): the neurons of the network."""
-        xp = array_namespace(self.weights)
-        return int(xp.sum(xp.astype(xp.any(self.weights != 0, axis=1), xp.int64)))
+        U = self.problem.check_weights(self.weights)
+        xp = array_namespace(U)
+        return int(xp.sum(xp.astype(xp.any(U != 0, axis=1), xp.int64)))
 
-    def network(self) -> GatedReLUNetwork:
+    def network(self) -> TwoLayerNetwork:
         """The network with these weights, in the units of the raw X."""
         return self.problem.network(self.weights)
 
@@ -141,7 +142,7 @@ class Solution:
 
 
 def solve(
-    problem: CGReLU,
+    problem: ConvexProblem,
     solver: str | Solver = "auto",
     *,
     tol: float | None = None,
@@ -157,28 +158,31 @@ def solve(
 
     Parameters
     ----------
-    solver : "auto", "rfista", "direct", "lsmr", "cvxpy", or a solver object such as
-        `RFISTA(restart=False)`. "auto" is direct or LSMR for lam = 0 and l2, R-FISTA otherwise.
-    tol : relative duality gap (default 1e-4), or with `stop="subgradient"` the norm of the
-        min-norm subgradient (default 1e-3, the paper's stop).
+    solver : "auto", "rfista", "al", "direct", "lsmr", "cvxpy", or a solver object such as
+        `RFISTA(restart=False)`. "auto" is AL for C-ReLU; for C-GReLU direct or LSMR at lam = 0
+        and for l2, R-FISTA otherwise.
+    stop : "gap" stops on the certificate; "paper" on the rule published for the method: for
+        R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
+        that and the constraint gap.
+    tol : relative duality gap (default 1e-4), or the measure of the published rule (1e-3).
     max_iter, max_seconds : limits.
-    warm_start : weights (p, d, C) or a `Solution` to start from.
+    warm_start : weights or a `Solution` to start from; a solution of the same method also hands
+        on its step size, multipliers and the like.
     callback : called with a `Progress` in every iteration; a true answer stops the run.
     on_failure : "warn", "raise" or "ignore" if the tolerance is not met.
     options : settings of the solver given by name, for instance `restart=False`.
 
     An interrupt (Ctrl-C) ends the run and returns the best point with its certificate.
     """
-    if not isinstance(problem, CGReLU):
-        raise TypeError(f"problem must be a CGReLU, got {type(problem).__name__}")
-    check_choice(stop, "stop", STOPS)
+    if not isinstance(problem, ConvexProblem):
+        raise TypeError(f"problem must be a CGReLU or CReLU, got {type(problem).__name__}")
+    check_choice(stop, "stop", DEFAULT_TOL)
     check_choice(on_failure, "on_failure", ("warn", "raise", "ignore"))
-    default_tol = GAP_TOL if stop == "gap" else SUBGRADIENT_TOL
-    tol = default_tol if tol is None else check_number(tol, "tol", minimum=0)
+    tol = DEFAULT_TOL[stop] if tol is None else check_number(tol, "tol", minimum=0)
     method = _make_solver(problem, solver, options)
-    _check_capabilities(problem, method)
+    _check_capabilities(problem, method, stop)
     limit = (
-        method.default_max_iter
+        method.default_max_iter[stop]
         if max_iter is None
         else check_integer(max_iter, "max_iter", minimum=0)
     )
@@ -189,12 +193,14 @@ def solve(
     )
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
+    state = None
     if isinstance(warm_start, Solution):
+        state = warm_start.state if warm_start.solver.name == method.name else None
         warm_start = warm_start.weights
     start = problem.zero_weights() if warm_start is None else problem.check_weights(warm_start)
 
     run = _Run(problem, tol, stop, limit, seconds, callback)
-    solution = run.finish(method, *run.consume(method, start))
+    solution = run.finish(method, *run.consume(method, start, state))
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)
@@ -211,7 +217,7 @@ class _Run:
 
     def __init__(
         self,
-        problem: CGReLU,
+        problem: ConvexProblem,
         tol: float,
         stop: str,
         max_iter: int,
@@ -225,20 +231,19 @@ class _Run:
         self.best_U: Array = None
         self.best_Theta: Array = None
         self.objective, self.lower_bound = math.inf, -math.inf
+        self.state: Any = None
+        self.n_iter = -1  # the first iterate is the start
         self.certificate: Certificate | None = None
         self.confirm_below = tol
         self._stall_gap, self._stall_iter = math.inf, 0
         self._products_before = problem.operator.n_forward + problem.operator.n_adjoint
         self._started = time.perf_counter()
 
-    def consume(self, method: Solver, start: Array) -> tuple[Status, str]:
+    def consume(self, method: Solver, start: Array, state: Any) -> tuple[Status, str]:
         """Take iterates until one meets the tolerance or a limit; how it ended, and details."""
         try:
-            for iterate in method.iterates(self.problem, start, self.tol):
-                self._observe(iterate)
-                if iterate.gradient is None:
-                    continue
-                status = self._judge(iterate)
+            for iterate in method.iterates(self.problem, start, self.stop, state):
+                status = self._take(iterate)
                 if status is not None:
                     return status, ""
         except KeyboardInterrupt:
@@ -259,17 +264,28 @@ class _Run:
             status = Status.CONVERGED
         return Solution(
             problem=self.problem,
-            weights=self.best_U,
+            weights=self.problem.present(self.best_U),
             certificate=certificate,
             dual=self.best_Theta,
             status=status,
             message=self._message(method, status, details, certificate),
-            n_iter=self.history[-1].n_iter if self.history else 0,
+            n_iter=max(self.n_iter, 0),
             n_products=self._n_products(),
             seconds=time.perf_counter() - self._started,
             history=tuple(self.history),
             solver=method,
+            state=self.state,
         )
+
+    def _take(self, iterate: Iterate) -> Status | None:
+        if iterate.U is None:
+            return self._limit_reached(self.n_iter + iterate.n_inner)
+        self._observe(iterate)
+        if iterate.Theta is None:
+            return None
+        self.n_iter += iterate.n_inner
+        self.state = iterate.state
+        return self._judge(iterate)
 
     def _observe(self, iterate: Iterate) -> None:
         """Keep the best objective and the best lower bound; they need not be of one iterate."""
@@ -279,12 +295,9 @@ class _Run:
             self.objective, self.best_U = objective, iterate.U
         if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
             raise _DivergedError
-        if iterate.Theta is None or iterate.gradient is None:
+        if iterate.Theta is None:
             return
-        if isinstance(problem.penalty, NoPenalty):
-            bound, _ = unpenalised_bound(problem, iterate.Theta)
-        else:
-            bound = dual_bound(problem, iterate.Theta, iterate.gradient)
+        bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)
         if bound > self.lower_bound:
             self.lower_bound, self.best_Theta = bound, iterate.Theta
 
@@ -297,38 +310,39 @@ class _Run:
             return Status.CONVERGED
         if stop_asked:
             return Status.STOPPED
-        if progress.n_iter >= self.max_iter:
-            return Status.MAX_ITER
-        if progress.seconds >= self.max_seconds:
-            return Status.TIME_LIMIT
+        limit = self._limit_reached(progress.n_iter)
+        if limit is not None:
+            return limit
         if progress.relative_gap < STALL_FACTOR * self._stall_gap:
             self._stall_gap, self._stall_iter = progress.relative_gap, progress.n_iter
         elif progress.n_iter - self._stall_iter >= STALL_ITERATIONS and self.stop == "gap":
             return Status.STALLED
         return None
 
+    def _limit_reached(self, n_iter: int) -> Status | None:
+        if n_iter >= self.max_iter:
+            return Status.MAX_ITER
+        if time.perf_counter() - self._started >= self.max_seconds:
+            return Status.TIME_LIMIT
+        return None
+
     def _progress(self, iterate: Iterate) -> Progress:
-        subgradient_norm = None
-        if self.stop == "subgradient":
-            xp = array_namespace(iterate.U)
-            S = self.problem.penalty.min_norm_subgradient(iterate.U, iterate.gradient)
-            subgradient_norm = math.sqrt(float(xp.sum(S * S)))
         return Progress(
-            n_iter=len(self.history),
+            n_iter=self.n_iter,
             seconds=time.perf_counter() - self._started,
             objective=self.objective,
             lower_bound=self.lower_bound,
             relative_gap=relative_gap(self.objective, self.lower_bound, self.zero_objective),
-            subgradient_norm=subgradient_norm,
+            residual=iterate.residual,
             step_size=iterate.step_size,
             n_products=self._n_products(),
         )
 
     def _is_converged(self, progress: Progress, iterate: Iterate) -> bool:
-        if self.stop == "subgradient":
-            if progress.subgradient_norm is None or progress.subgradient_norm > self.tol:
+        if self.stop == "paper":
+            if progress.residual is None or progress.residual > self.tol:
                 return False
-            self.best_U = iterate.U  # the point whose subgradient is small
+            self.best_U = iterate.U  # the point whose residual is small
             return True
         if progress.relative_gap > self.confirm_below:
             return False
@@ -346,10 +360,10 @@ class _Run:
     def _message(
         self, method: Solver, status: Status, details: str, certificate: Certificate
     ) -> str:
-        wanted = "relative gap" if self.stop == "gap" else "subgradient norm"
+        wanted = "relative gap" if self.stop == "gap" else "residual of the published rule"
         parts = [f"{method.name}: {status.help}", f"{wanted} wanted: {self.tol:g}"]
-        if self.stop == "subgradient" and self.history:
-            parts.append(f"reached: {self.history[-1].subgradient_norm:.2g}")
+        if self.stop == "paper" and self.history and self.history[-1].residual is not None:
+            parts.append(f"reached: {self.history[-1].residual:.2g}")
         parts.append(f"certified relative gap: {certificate.relative_gap:.2g}")
         if details:
             parts.append(details)
@@ -358,7 +372,7 @@ class _Run:
         return "; ".join(parts)
 
 
-def _make_solver(problem: CGReLU, solver: str | Solver, options: dict[str, Any]) -> Solver:
+def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str, Any]) -> Solver:
     if not isinstance(solver, str):
         if not hasattr(solver, "iterates"):
             raise TypeError(
@@ -380,17 +394,25 @@ def _make_solver(problem: CGReLU, solver: str | Solver, options: dict[str, Any])
     return cls(**options)
 
 
-def _choose(problem: CGReLU) -> str:
+def _choose(problem: ConvexProblem) -> str:
+    if problem.kind == "C-ReLU":
+        return AL.name
     if type(problem.penalty).__name__ not in Direct.penalties:
         return RFISTA.name
     return LSMR.name if problem.kernel_factor is None else Direct.name
 
 
-def _check_capabilities(problem: CGReLU, method: Solver) -> None:
+def _check_capabilities(problem: ConvexProblem, method: Solver, stop: str) -> None:
     penalty = type(problem.penalty).__name__
-    if penalty not in method.penalties:
-        able = [name for name, cls in SOLVERS.items() if penalty in cls.penalties]
+
+    def able(candidate: Any) -> bool:
+        return problem.kind in candidate.problems and penalty in candidate.penalties
+
+    if not able(method):
+        others = [name for name, cls in SOLVERS.items() if able(cls)]
         raise ValueError(
-            f"solver {method.name!r} does not handle penalty {problem.penalty_name!r} with "
-            f"lam = {problem.lam:g}; use one of: {', '.join(able)}"
+            f"solver {method.name!r} does not handle {problem.kind} with penalty "
+            f"{problem.penalty_name!r} and lam = {problem.lam:g}; use one of: {', '.join(others)}"
         )
+    if stop not in method.default_max_iter:
+        raise ValueError(f"stop {stop!r} has no meaning for solver {method.name!r}; use 'gap'")

@@ -22,14 +22,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 from cvxnn.arrays import Array, array_namespace
 from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
-
-if TYPE_CHECKING:
-    from cvxnn.problems import CGReLU
 
 STEP_RULES = ("tightness", "forward", "warm", "fixed")
 
@@ -53,7 +50,8 @@ class RFISTA:
     penalties: ClassVar[frozenset[str]] = frozenset(
         {"NeuronGroups", "FeatureGroups", "L1", "L2", "NoPenalty"}
     )
-    default_max_iter: ClassVar[int] = 100_000
+    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000, "paper": 100_000}
 
     step: str = "tightness"
     first_step: float = 1.0
@@ -74,21 +72,23 @@ class RFISTA:
         check_flag(self.restart, "restart")
         check_integer(self.max_backtracks, "max_backtracks", minimum=1)
 
-    def iterates(self, problem: CGReLU, start: Array, tol: float) -> Iterator[Iterate]:
-        operator, loss, penalty = problem.operator, problem.loss, problem.penalty
-        x = y = start
-        Mx = My = operator.forward(start)
-        t, eta, first = 1.0, self.first_step, True
+    def iterates(
+        self, problem: Any, start: Array, stop: str = "gap", state: Any = None
+    ) -> Iterator[Iterate]:
+        smooth, penalty = problem.smooth, problem.penalty
+        x = y = smooth.point(start)
+        t, eta, first = 1.0, state or self.first_step, state is None
         while True:
-            Theta = loss.gradient(My)
-            gradient = operator.adjoint(Theta)
-            yield Iterate(y, My, Theta, gradient, eta)
+            Theta, gradient = smooth.gradient(y)
+            residual = None
+            if stop == "paper":
+                residual = math.sqrt(squared_norm(penalty.min_norm_subgradient(y.U, gradient)))
+            yield Iterate(y.U, y.fit, Theta, gradient, residual, eta, state=eta)
 
             for _ in range(self.max_backtracks + 1):
-                x_new = penalty.prox(y - eta * gradient, eta)
-                Mx_new = operator.forward(x_new)
-                distance = _squared_norm(x_new - y) / 2
-                bregman = loss.bregman(Mx_new, My)
+                x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta))
+                distance = squared_norm(x_new.U - y.U) / 2
+                bregman = smooth.bregman(x_new, y)
                 if self.step == "fixed" or bregman <= distance / eta:
                     break
                 eta = min(self.shrink * eta, distance / bregman)
@@ -97,23 +97,20 @@ class RFISTA:
                     f"the line search found no step after {self.max_backtracks} reductions: "
                     "the point is optimal up to rounding, or max_backtracks is too small"
                 )
-            yield Iterate(x_new, Mx_new)
+            yield Iterate(x_new.U, x_new.fit, step_size=eta)
 
             if distance == 0 and y is x:
                 raise StalledError("a proximal gradient step no longer changes the point")
             eta = self._next_step(eta, distance, bregman, first)
             first = False
 
-            uphill = float(array_namespace(x).sum((y - x_new) * (x_new - x))) > 0
+            uphill = float(array_namespace(x.U).sum((y.U - x_new.U) * (x_new.U - x.U))) > 0
             if not self.acceleration or (self.restart and uphill):
-                t, y, My = 1.0, x_new, Mx_new
+                t, y = 1.0, x_new
             else:
                 t_new = (1 + math.sqrt(1 + 4 * t * t)) / 2
-                momentum = (t - 1) / t_new
-                y = x_new + momentum * (x_new - x) if momentum else x_new
-                My = Mx_new + momentum * (Mx_new - Mx) if momentum else Mx_new
-                t = t_new
-            x, Mx = x_new, Mx_new
+                t, y = t_new, smooth.extrapolate(x_new, x, (t - 1) / t_new)
+            x = x_new
 
     def _next_step(self, eta: float, distance: float, bregman: float, first: bool) -> float:
         if self.step == "forward":
@@ -126,5 +123,5 @@ class RFISTA:
         return eta * looseness if first and math.isfinite(looseness) else self.grow * eta
 
 
-def _squared_norm(x: Array) -> float:
+def squared_norm(x: Array) -> float:
     return float(array_namespace(x).sum(x * x))

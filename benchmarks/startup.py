@@ -1,0 +1,67 @@
+"""How long until something happens: import, help and demonstration in fresh interpreters."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.record import Benchmark, Options, Row, Rows, markdown_table
+
+PYTHON = sys.executable
+CVXNN = str(Path(sys.executable).with_name("cvxnn"))  # the command that installation made
+
+# what is shown: (command, repeats, target in seconds or None)
+COMMANDS = {
+    "python -c pass": ([PYTHON, "-c", "pass"], 5, None),
+    'python -c "import cvxnn"': ([PYTHON, "-c", "import cvxnn"], 5, 0.3),
+    "cvxnn --help": ([CVXNN, "--help"], 5, None),
+    "cvxnn demo": ([CVXNN, "demo"], 2, 15.0),
+}
+
+
+def measure(options: Options, _: Rows) -> Iterator[tuple[str, Row]]:
+    for shown, (command, repeats, target) in COMMANDS.items():
+        seconds = [wall_time(command) for _ in range(1 + (1 if options.quick else repeats))]
+        seconds = seconds[1:]  # the first one fills the caches of compiled modules and fonts
+        yield shown, {"seconds": seconds, "median": statistics.median(seconds), "target": target}
+
+
+def wall_time(command: list[str]) -> float:
+    with tempfile.TemporaryDirectory() as folder:  # the demonstration writes a picture
+        start = time.perf_counter()
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
+
+def present(rows: Rows) -> str:
+    lines = [
+        (
+            f"`{case}`",
+            f"{row['median']:.3f}",
+            f"{min(row['seconds']):.3f}-{max(row['seconds']):.3f}",
+            len(row["seconds"]),
+            "-" if row["target"] is None else f"{row['target']:g}",
+        )
+        for case, row in rows.items()
+    ]
+    header = ("command", "median (s)", "range (s)", "repeats", "target (s)")
+    return (
+        "Wall time of the whole command in a fresh interpreter, after installation and one "
+        "run that is not counted.\n\n" + markdown_table(header, lines)
+    )
+
+
+def misses(rows: Rows) -> list[str]:
+    return [
+        f"{case}: {row['median']:.3f} s, wanted below {row['target']:g} s"
+        for case, row in rows.items()
+        if row["target"] is not None and row["median"] >= row["target"]
+    ]
+
+
+BENCHMARK = Benchmark("startup", "Start-up times", measure, present, misses)

@@ -1,0 +1,46 @@
+"""Build hook: compile src/cvxnn/native.c where a C compiler is there.
+
+The kernels are plain C behind ctypes, with no tie to a Python version. Without a compiler the
+package installs all the same and uses its NumPy twins.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCE = Path("src/cvxnn/native.c")
+LIBRARY = Path("src/cvxnn/libcvxnn.so")
+
+
+class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        if self.target_name != "wheel" or not compile_kernels(root / SOURCE, root / LIBRARY):
+            return
+        build_data["artifacts"].append(str(LIBRARY))
+        build_data["pure_python"] = False
+        build_data["tag"] = (
+            f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        )
+
+
+def compile_kernels(source: Path, library: Path) -> bool:
+    """Whether it could be built; a failure is said, not raised."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    if shutil.which(compiler[0]) is None or os.name != "posix":
+        sys.stderr.write(f"cvxnn: no C compiler {compiler[0]!r}: using NumPy kernels\n")
+        return False
+    flags = ["-O3", "-std=c11", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"]
+    done = subprocess.run([*compiler, *flags], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.stderr.write(f"cvxnn: kernels were not built, using NumPy:\n{done.stderr}\n")
+    return done.returncode == 0

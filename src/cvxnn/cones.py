@@ -1,0 +1,456 @@
+"""The cones K_i = {u : (2 D_i - I) X u >= 0} on which a ReLU neuron has pattern i.
+
+With X~ = (2 D_i - I) X the projection is a non-negative least squares problem,
+
+    Pi_K(x) = x + X~'gamma,   gamma = argmin_{gamma >= 0} ||x + X~'gamma||,
+
+solved for many blocks at once by an active-set method of Lawson-Hanson type: every block adds its
+most violated row, all of them with one product, and drops rows whose multiplier turns negative.
+The same iteration projects onto {w : X~ w >= b}, which cone decompositions need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+
+from cvxnn import native
+from cvxnn.arrays import blocks
+from cvxnn.patterns import Patterns
+
+TOLERANCE = 1e-13  # of a row's violation, relative to the size of the point
+DEPENDENT = 1e-12  # squared distance of a unit row from the span of others that counts as none
+TIE = 1e-9  # a residual of unit vectors below this is a tie
+_BLOCK = 2**22  # entries of a (blocks x rows) product held at a time
+
+
+class PatternWarning(UserWarning):
+    """Patterns were dropped or replaced because their cones are singular."""
+
+
+@dataclass
+class ActiveRows:
+    """The rows each of B blocks holds tight, and their multipliers: a warm start for `project`.
+
+    rows, gamma : (B, k), the first `count[b]` entries of row b are in use; gamma >= 0.
+    """
+
+    rows: np.ndarray
+    gamma: np.ndarray
+    count: np.ndarray
+
+    @classmethod
+    def empty(cls, n_blocks: int, size: int) -> ActiveRows:
+        return cls(
+            np.zeros((n_blocks, size), dtype=np.int64),
+            np.zeros((n_blocks, size)),
+            np.zeros(n_blocks, dtype=np.int64),
+        )
+
+    def select(self, index: Any) -> ActiveRows:
+        return ActiveRows(self.rows[index], self.gamma[index], self.count[index])
+
+    def store(self, index: Any, other: ActiveRows) -> None:
+        self.rows[index], self.gamma[index], self.count[index] = (
+            other.rows,
+            other.gamma,
+            other.count,
+        )
+
+
+class Cones:
+    """The cones of all patterns of one data matrix.
+
+    Points come as B blocks (B, d) with the pattern of each, (B,). Rows of X are scaled to unit
+    norm, which changes no cone; zero rows constrain nothing.
+
+    Parameters
+    ----------
+    X : (n, d), float64 NumPy.
+    mask : (n, p) boolean.
+    gates : (d, p) points that are strictly interior where no row ties, or None.
+    """
+
+    def __init__(self, X: np.ndarray, mask: np.ndarray, gates: np.ndarray | None = None) -> None:
+        norms = np.linalg.norm(X, axis=1)
+        self.live = norms > 0
+        self.X = X / np.where(self.live, norms, 1.0)[:, None]
+        self.row_norms = norms
+        self.mask = mask
+        self.n, self.d = X.shape
+        self.p = mask.shape[1]
+        self.gates = gates
+        self.signs = np.where(mask.T, np.int8(1), np.int8(-1))  # (p, n)
+        self._without_gate = np.zeros(0, dtype=int)
+
+    def residuals(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+        """x~_j v / ||x_j||, the signed distance of every block from every half-space: (B, n)."""
+        return (V @ self.X.T) * self.signs[pattern]
+
+    def violation(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+        """How far each block is outside, at its worst row: (B,); 0 inside."""
+        worst = np.zeros(len(V))
+        for part in blocks(len(V), _BLOCK // self.n):
+            worst[part] = self.residuals(V[part], pattern[part]).min(axis=1)
+        return np.maximum(-worst, 0.0)
+
+    def contains(self, V: np.ndarray, pattern: np.ndarray, tol: float = 1e-12) -> np.ndarray:
+        """Membership of each block, up to `tol` of its norm: (B,) boolean."""
+        return self.violation(V, pattern) <= tol * np.linalg.norm(V, axis=1)
+
+    @cached_property
+    def interior(self) -> np.ndarray:
+        """A strictly interior unit vector of each cone, (p, d): the gate if no row ties with it,
+        else by linear programming; NaN where there is none, that is for singular cones."""
+        points = np.full((self.p, self.d), np.nan)
+        unresolved = np.arange(self.p)
+        if self.gates is not None:
+            norms = np.linalg.norm(self.gates, axis=0)
+            units = (self.gates / np.where(norms > 0, norms, 1.0)).T
+            strict = self._slack(units, unresolved) > TIE
+            points[strict] = units[strict]
+            unresolved = unresolved[~strict]
+        self._without_gate = unresolved
+        for i in unresolved:
+            point, tight = self.relative_interior(i)
+            if not tight.any():
+                points[i] = point / np.linalg.norm(point)
+        return points
+
+    def tie_notes(self) -> tuple[str, ...]:
+        """Which gates are no interior points because rows tie with them, in words."""
+        found = ~self.singular
+        tied = [int(i) for i in self._without_gate if found[i]] if self.gates is not None else []
+        if not tied:
+            return ()
+        return (
+            f"{len(tied)} gate{'s' if len(tied) > 1 else ''} (first: pattern {tied[0]}) tie with "
+            "rows of X; interior points of their cones were found by linear programming",
+        )
+
+    @property
+    def singular(self) -> np.ndarray:
+        """Patterns whose cone lies in a subspace, K - K != R^d: (p,) boolean."""
+        return np.isnan(self.interior[:, 0])
+
+    def relative_interior(self, pattern: int) -> tuple[np.ndarray, np.ndarray]:
+        """A relative interior point of one cone, and the (non-zero) rows that are orthogonal to
+        the whole cone, (n,) boolean.
+
+        max sum t  subject to  X~ v >= t, 0 <= t <= 1: a cone can be scaled, so every row that is
+        positive somewhere reaches t = 1, and the others are exactly those orthogonal to it.
+        """
+        live = np.flatnonzero(self.live)
+        m, d = len(live), self.d
+        A = -self.signs[pattern, live].astype(float)[:, None] * self.X[live]
+        result = linprog(
+            np.concatenate([np.zeros(d), -np.ones(m)]),
+            A_ub=np.hstack([A, np.eye(m)]),
+            b_ub=np.zeros(m),
+            bounds=[(None, None)] * d + [(0, 1)] * m,
+        )
+        tight = np.zeros(self.n, dtype=bool)
+        tight[live] = result.x[d:] < 0.5
+        return result.x[:d], tight
+
+    def lift(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+        """Move each block along the interior of its cone just far enough to be inside. Blocks
+        of singular cones stay as they are: those have no interior."""
+        outside = np.flatnonzero(self.violation(V, pattern) > 0)
+        inside = V.copy()
+        for _ in range(3):  # rounding may leave a row short by its last bit
+            if len(outside) == 0:
+                break
+            i = pattern[outside]
+            towards = np.nan_to_num(self.interior[i])
+            shortage = self.violation(inside[outside], i)
+            slack = np.maximum(self._slack(towards, i), 1e-300)
+            step = np.where(slack > 1e-200, 1.01 * shortage / slack, 0.0)
+            inside[outside] += step[:, None] * towards
+            outside = outside[self.violation(inside[outside], i) > 0]
+        return inside
+
+    def project(
+        self,
+        points: np.ndarray,
+        pattern: np.ndarray,
+        *,
+        offsets: np.ndarray | None = None,
+        enough: np.ndarray | float = -1.0,
+        start: ActiveRows | None = None,
+    ) -> tuple[np.ndarray, ActiveRows]:
+        """Project each point onto its cone, or with `offsets` b (B, n) onto {w : X~ w >= b}.
+
+        `enough` ends a block as soon as ||x + X~'gamma|| <= enough: every gamma >= 0 bounds the
+        norm of the projection from above, so that much is proven. Returns the points (B, d) and
+        the active rows, whose multipliers belong to unit rows.
+        """
+        B, d = points.shape
+        state = ActiveRows.empty(B, d + 1)
+        if start is not None:
+            width = min(d, start.rows.shape[1])
+            state.rows[:, :width], state.gamma[:, :width] = (
+                start.rows[:, :width],
+                start.gamma[:, :width],
+            )
+            state.count[:] = np.minimum(start.count, width)
+        scaled = None if offsets is None else offsets / np.where(self.live, self.row_norms, 1.0)
+        enough = np.broadcast_to(np.asarray(enough, dtype=float), (B,))
+        max_iter = 20 * d + 100
+        if native.library() is not None:
+            result = native.project_blocks(
+                self.X,
+                self.signs,
+                points,
+                pattern,
+                scaled,
+                enough,
+                state.rows,
+                state.gamma,
+                state.count,
+                tolerance=TOLERANCE,
+                dependent=DEPENDENT,
+                max_iter=max_iter,
+            )
+            return result, state
+        result = np.empty_like(points)
+        for part in blocks(B, _BLOCK // max(self.n, d * d)):
+            search = _Projection(
+                self,
+                points[part],
+                pattern[part],
+                None if scaled is None else scaled[part],
+                enough[part],
+                state.select(part),
+            )
+            result[part] = search.run(max_iter)
+            state.store(part, search.state)
+        return result, state
+
+    def _slack(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+        """The smallest residual over the non-zero rows: (B,)."""
+        slack = np.full(len(V), np.inf)
+        if not self.live.any():
+            return slack
+        for part in blocks(len(V), _BLOCK // self.n):
+            slack[part] = self.residuals(V[part], pattern[part])[:, self.live].min(axis=1)
+        return slack
+
+
+def treat_singular(
+    patterns: Patterns, cones: Cones, column_scale: np.ndarray, bias: bool
+) -> tuple[Patterns, tuple[str, ...]]:
+    """Patterns without singular cones, never with a higher optimal value, and what was done.
+
+    The cone of pattern i lies in a subspace because of rows that are orthogonal to all of it. Any
+    signs of these rows give a cone that contains it, with the same fit on it. If the other rows
+    agree with those of a non-singular pattern, i is dropped; else the signs come from a generic
+    vector, which makes the cone non-singular (proof of proposition 3.2). Dropping without such a
+    pattern present, as the paper's theorem 3.3 has it, can raise the value.
+    """
+    keep = list(np.flatnonzero(~cones.singular))
+    mask = patterns.mask.copy()
+    gates = None if patterns.gates is None else patterns.gates.copy()
+    gate_bias = None if patterns.gate_bias is None else patterns.gate_bias.copy()
+    notes = []
+    for i in np.flatnonzero(cones.singular):
+        inner, tight = cones.relative_interior(i)
+        others = cones.live & ~tight
+        if not others.any():
+            notes.append(f"pattern {i} was dropped: no gate produces it, its cone fits nothing")
+            continue
+        twins = [j for j in keep if np.array_equal(mask[others, j], mask[others, i])]
+        if twins:
+            notes.append(
+                f"pattern {i} is singular and was dropped: the cone of {twins[0]} contains its own"
+            )
+            continue
+        gate = _generic_gate(cones, i, inner, tight)
+        mask[tight, i] = cones.X[tight] @ gate >= 0
+        if gates is not None and gate_bias is not None:
+            raw = gate / column_scale
+            gates[:, i], gate_bias[i] = (raw[:-1], raw[-1]) if bias else (raw, 0.0)
+        keep.append(i)
+        notes.append(f"pattern {i} is singular and was replaced by one whose cone contains its own")
+    if not keep:
+        raise ValueError("patterns: none is left, every cone is singular and fits nothing")
+    chosen = np.sort(np.asarray(keep))
+    return Patterns(mask, gates, gate_bias, patterns.strict).select(chosen), tuple(notes)
+
+
+def _generic_gate(cones: Cones, i: int, inner: np.ndarray, tight: np.ndarray) -> np.ndarray:
+    """A vector without ties that agrees with pattern i outside `tight`: a generic direction,
+    inclined to the signs that are there, plus a multiple of the relative interior point."""
+    signs = cones.signs[i]
+    noise = np.random.default_rng(0).standard_normal(cones.d)
+    lean = signs[tight] @ cones.X[tight]
+    generic = lean + 0.1 * max(float(np.linalg.norm(lean)), 1.0) * noise
+    others = cones.live & ~tight
+    ahead = signs[others] * (cones.X[others] @ inner)
+    behind = -signs[others] * (cones.X[others] @ generic)
+    return generic + (1.0 + 2.0 * max(float(np.max(behind / ahead)), 0.0)) * inner
+
+
+class _Projection:
+    """The active-set iteration on a batch of blocks, the twin of native.c; `live` blocks are those
+    not finished."""
+
+    def __init__(
+        self,
+        cones: Cones,
+        points: np.ndarray,
+        pattern: np.ndarray,
+        offsets: np.ndarray | None,
+        enough: np.ndarray,
+        state: ActiveRows,
+    ) -> None:
+        self.cones, self.points, self.pattern = cones, points, pattern
+        self.offsets, self.enough, self.state = offsets, enough, state
+        self.result = points.copy()
+        self.banned = np.full(len(points), -1)  # a row just rejected, until the active set moves
+
+    def run(self, max_iter: int) -> np.ndarray:
+        live = np.arange(len(self.points))
+        for _ in range(max_iter):
+            if len(live) == 0:
+                break
+            accepted = self._solve_on_active_rows(live)
+            live = np.concatenate([live[~accepted], self._add_rows(live[accepted])])
+        return self.result
+
+    def _active(self, live: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Signed active rows (L, k, d), padded with zeros, their offsets and which are in use."""
+        rows = self.state.rows[live]
+        used = np.arange(rows.shape[1]) < self.state.count[live][:, None]
+        k = max(1, int(self.state.count[live].max(initial=0)))
+        rows, used = rows[:, :k], used[:, :k]
+        signs = np.where(used, self.cones.signs[self.pattern[live][:, None], rows], 0)
+        A = self.cones.X[rows] * signs[:, :, None]
+        b = np.zeros(rows.shape)
+        if self.offsets is not None:
+            b = np.where(used, self.offsets[live[:, None], rows], 0.0)
+        return A, b, used
+
+    def _solve_on_active_rows(self, live: np.ndarray) -> np.ndarray:
+        """Multipliers z with A w = b for w = x + A'z; blocks with z > 0 accept them, the others go
+        as far as their multipliers stay non-negative and drop the rows that reach zero."""
+        A, b, used = self._active(live)
+        k = A.shape[1]
+        x = self.points[live]
+        gram = A @ A.transpose(0, 2, 1)
+        index = np.arange(k)
+        gram[:, index, index] += np.where(used, 1e-15, 1.0)
+        z = np.zeros(b.shape)
+        w = x
+        for _ in range(3):  # refinement: the Gram matrix squares the condition number
+            shortage = b - np.einsum("lkd,ld->lk", A, w)
+            z = z + np.linalg.solve(gram, shortage[:, :, None])[:, :, 0]
+            w = x + np.einsum("lkd,lk->ld", A, z)
+        bad = used & (z <= 0)
+        accepted = ~bad.any(axis=1)
+        self.result[live[accepted]] = w[accepted]
+        gamma = self.state.gamma[live, :k]
+        gamma[accepted] = z[accepted]
+        gamma[~used] = 0.0
+        if not accepted.all():
+            self._partial_step(gamma, z, bad, ~accepted, live)
+        self.state.gamma[live, :k] = gamma
+        if not accepted.all():
+            self._drop_zero_rows(live[~accepted], k)
+        return accepted
+
+    def _partial_step(
+        self,
+        gamma: np.ndarray,
+        z: np.ndarray,
+        bad: np.ndarray,
+        partial: np.ndarray,
+        live: np.ndarray,
+    ) -> None:
+        ratio = np.where(bad, gamma / np.where(bad, np.maximum(gamma - z, 1e-300), 1.0), np.inf)
+        step = np.minimum(ratio.min(axis=1), 1.0)[:, None]
+        moved = gamma + step * (z - gamma)
+        leaving = bad & (ratio <= step * (1 + 1e-12))
+        gamma[partial] = np.where(leaving, -1.0, np.maximum(moved, 0.0))[partial]
+        # the row added last, thrown out again at once: its violation was rounding
+        last = self.state.count[live] - 1
+        bounced = partial & (last >= 0) & leaving[np.arange(len(live)), np.maximum(last, 0)]
+        rows = self.state.rows[live, np.maximum(last, 0)]
+        self.banned[live] = np.where(bounced, rows, self.banned[live])
+
+    def _drop_zero_rows(self, blocks_: np.ndarray, k: int) -> None:
+        """Remove the rows marked by a negative multiplier and close the ranks."""
+        gamma, rows = self.state.gamma[blocks_, :k], self.state.rows[blocks_, :k]
+        unused = np.arange(k) >= self.state.count[blocks_][:, None]
+        leaving = (gamma < 0) | unused
+        order = np.argsort(leaving, axis=1, kind="stable")
+        self.state.gamma[blocks_, :k] = np.take_along_axis(np.where(leaving, 0, gamma), order, 1)
+        self.state.rows[blocks_, :k] = np.take_along_axis(rows, order, 1)
+        self.state.count[blocks_] = np.sum(~leaving, axis=1)
+
+    def _add_rows(self, live: np.ndarray) -> np.ndarray:
+        """Give each block its most violated row; blocks without one, or below `enough`, are
+        finished. Returns those that go on."""
+        w = self.result[live]
+        size = np.linalg.norm(w, axis=1)
+        if self.offsets is None:
+            reached = size <= np.maximum(self.enough[live], 1e-14 * self._scale(live))
+            live, w, size = live[~reached], w[~reached], size[~reached]
+        if len(live) == 0:
+            return live
+        residual = self.cones.residuals(w, self.pattern[live])
+        if self.offsets is not None:
+            residual -= self.offsets[live]
+        k = int(self.state.count[live].max(initial=0))
+        if k:
+            used = np.arange(k) < self.state.count[live][:, None]
+            b, j = np.nonzero(used)
+            residual[b, self.state.rows[live[b], j]] = 0.0
+        barred = np.flatnonzero(self.banned[live] >= 0)
+        residual[barred, self.banned[live[barred]]] = 0.0
+        worst = np.argmin(residual, axis=1)
+        value = residual[np.arange(len(live)), worst]
+        scale = np.maximum(self._scale(live), size)
+        violated = value < -TOLERANCE * scale
+        live, worst = live[violated], worst[violated]
+        if len(live) == 0:
+            return live
+        self._make_room(live, worst)
+        count = self.state.count[live]
+        self.state.rows[live, count] = worst
+        self.state.gamma[live, count] = 0.0
+        self.state.count[live] += 1
+        return live
+
+    def _scale(self, live: np.ndarray) -> np.ndarray:
+        return np.linalg.norm(self.points[live], axis=1)
+
+    def _make_room(self, live: np.ndarray, worst: np.ndarray) -> None:
+        """Where the new row depends on the active ones, x~ = A'y, exchange it for one of them:
+        gamma_A falls along y while the new multiplier rises, until an active one is zero."""
+        A, _, used = self._active(live)
+        rows = self.cones.X[worst] * self.cones.signs[self.pattern[live], worst][:, None]
+        k = A.shape[1]
+        gram = A @ A.transpose(0, 2, 1)
+        gram[:, np.arange(k), np.arange(k)] += np.where(used, 1e-15, 1.0)
+        y = np.linalg.solve(gram, (A @ rows[:, :, None]))[:, :, 0]
+        distance = np.sum((rows - np.einsum("lkd,lk->ld", A, y)) ** 2, axis=1)
+        dependent = (distance < DEPENDENT) & used.any(axis=1)
+        self.banned[live] = -1
+        if not dependent.any():
+            return
+        chosen = live[dependent]
+        gamma, y = self.state.gamma[chosen, :k], y[dependent]
+        falling = used[dependent] & (y > 1e-12)
+        ratio = np.where(falling, gamma / np.where(falling, y, 1.0), np.inf)
+        leaver = np.argmin(ratio, axis=1)
+        step = ratio[np.arange(len(chosen)), leaver]
+        step = np.where(np.isfinite(step), step, 0.0)
+        gamma = np.where(used[dependent], np.maximum(gamma - step[:, None] * y, 0.0), 0.0)
+        gamma[np.arange(len(chosen)), leaver] = -1.0
+        self.state.gamma[chosen, :k] = gamma
+        self._drop_zero_rows(chosen, k)

@@ -1,0 +1,261 @@
+"""The augmented Lagrangian method for C-ReLU (paper, section 4.3), R-FISTA inside.
+
+    L_delta(v, gamma) = F(v) + delta/2 sum_b ||(gamma_b/delta - X~_b v_b)_+||^2
+    v     <- argmin_v L_delta(v, gamma)              R-FISTA, started at the last v
+    gamma <- (gamma - delta X~ v)_+
+
+over all blocks b (pattern, sign, class). Where the code departs from the printed paper:
+
+- `delta` is the paper's, for a Lagrangian divided by nC as its code has it: 100/(nC) here;
+- of the two windows the paper prints, the one of its default parameters, [0.001, 0.01], is the
+  default, for the sum of squares of the violations;
+- a certified relative gap is the default stop. When the published stop is met the inner tolerance
+  goes on falling, since the published ones leave gaps of percents.
+
+Only non-zero blocks differ from what the multipliers say at v = 0, so the constraint terms are
+evaluated for those alone; X~'gamma is formed once for each update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cvxnn.arrays import Array
+from cvxnn.cones import ActiveRows
+from cvxnn.penalties import Penalty
+from cvxnn.problems import CReLU
+from cvxnn.smooth import Point, Smooth
+from cvxnn.solvers.base import Iterate, StalledError
+from cvxnn.solvers.rfista import RFISTA
+from cvxnn.validation import check_integer, check_number
+
+
+class ALState(NamedTuple):
+    """What a warm start needs beside the weights."""
+
+    multipliers: np.ndarray  # (2pC, n), >= 0
+    delta: float
+    step_size: float | None
+
+
+@dataclass(frozen=True)
+class AL:
+    """Settings of the augmented Lagrangian method; the defaults are the paper's.
+
+    Attributes
+    ----------
+    delta : first penalty strength.
+    window : while the constraint gap of the first subproblem is above it, delta doubles; below it,
+        delta and the tolerance are halved. None keeps delta fixed.
+    window_tol : tolerance (subgradient norm) of the subproblem during the search.
+    inner_tol : tolerance of the subproblems afterwards.
+    max_inner : R-FISTA iterations for one subproblem.
+    tighten : factor on the inner tolerance once the published stop is met, for certified gaps.
+    inner : settings of R-FISTA.
+    """
+
+    name: ClassVar[str] = "al"
+    problems: ClassVar[frozenset[str]] = frozenset({"C-ReLU"})
+    penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups", "NoPenalty"})
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 200_000, "paper": 10_000}
+
+    delta: float = 100.0
+    window: tuple[float, float] | None = (1e-3, 1e-2)
+    window_tol: float = 10**-1.5
+    inner_tol: float = 1e-3
+    max_inner: int = 1000
+    tighten: float = 0.5
+    inner: RFISTA = field(default_factory=RFISTA)
+
+    def __post_init__(self) -> None:
+        for name in ("delta", "window_tol", "inner_tol"):
+            check_number(getattr(self, name), name, minimum=0, strict=True)
+        check_number(
+            self.tighten, "tighten", minimum=0, strict=True, maximum=1, strict_maximum=True
+        )
+        check_integer(self.max_inner, "max_inner", minimum=1)
+        if self.window is not None:
+            low, high = (check_number(edge, "window", minimum=0) for edge in self.window)
+            if low >= high:
+                raise ValueError(f"window must be an interval (low, high), got {self.window}")
+        if not isinstance(self.inner, RFISTA):
+            raise TypeError(f"inner must be an RFISTA, got {type(self.inner).__name__}")
+
+    def iterates(
+        self, problem: CReLU, start: Array, stop: str = "gap", state: ALState | None = None
+    ) -> Iterator[Iterate]:
+        n, C = problem.loss.Y.shape
+        run = _Outer(problem, self)
+        U, eta = start, None
+        if state is not None:
+            gamma, delta, eta = state
+        else:
+            gamma = np.zeros((len(problem.pattern_of_block), n), dtype=start.dtype)
+            delta = self.delta / (n * C)
+            if self.window is not None:
+                U, delta, eta = yield from self._find_delta(run, U, gamma, delta)
+
+        tol = self.inner_tol
+        while True:
+            lagrangian = Lagrangian(problem, gamma, delta)
+            U, residual, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
+            gamma = lagrangian.updated_multipliers(U)
+            gap = lagrangian.constraint_gap(U)
+            state = ALState(gamma, delta, eta)
+            yield run.feasible_iterate(lagrangian, U, max(residual, gap), n_inner, state, stop)
+            if stop == "gap" and residual <= tol and gap <= max(tol, 1e-12):
+                tol *= self.tighten
+                if tol < 1e-12:
+                    raise StalledError("the subproblems are solved to rounding")
+
+    def _find_delta(
+        self, run: _Outer, U: Array, gamma: np.ndarray, delta: float
+    ) -> Generator[Iterate, None, tuple[Array, float, float | None]]:
+        """The windowing heuristic: a penalty for which violations are neither large nor gone."""
+        assert self.window is not None
+        low, high = self.window
+        tol, eta = self.window_tol, None
+        for _ in range(60):
+            lagrangian = Lagrangian(run.problem, gamma, delta)
+            U, _, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
+            yield Iterate(n_inner=n_inner)
+            gap = lagrangian.constraint_gap(U)
+            if gap > high:
+                delta = 2 * delta
+            elif gap < low and tol > 1e-6:  # a zero model never enters the window
+                delta, tol = delta / 2, tol / 2
+            else:
+                break
+        return U, delta, eta
+
+
+class _Outer:
+    """What the outer iterations share: counting, and feasible points from warm active rows."""
+
+    def __init__(self, problem: CReLU, settings: AL) -> None:
+        self.problem, self.settings = problem, settings
+        self.active: ActiveRows | None = None
+        self.n_unreported = 0
+
+    def minimise(
+        self, lagrangian: Lagrangian, U: Array, tol: float, eta: float | None
+    ) -> Generator[Iterate, None, tuple[Array, float, float | None, int]]:
+        """R-FISTA on the subproblem, to a min-norm subgradient of at most `tol`."""
+        residual = math.inf
+        iterates = self.settings.inner.iterates(lagrangian, U, "paper", eta)
+        try:
+            for iterate in iterates:
+                if iterate.residual is None:
+                    continue
+                U, residual, eta = iterate.U, iterate.residual, iterate.step_size
+                self.n_unreported += 1
+                if residual <= tol or self.n_unreported >= self.settings.max_inner:
+                    break
+                yield Iterate(n_inner=self.n_unreported)  # a sign of life, for the limits
+        except StalledError:
+            pass  # as far as rounding lets it; the multipliers may still help
+        n_inner, self.n_unreported = self.n_unreported, 0
+        return U, residual, eta, n_inner
+
+    def feasible_iterate(
+        self,
+        lagrangian: Lagrangian,
+        U: Array,
+        residual: float,
+        n_inner: int,
+        state: ALState,
+        stop: str,
+    ) -> Iterate:
+        feasible, self.active = self.problem.make_feasible(U, self.active)
+        Theta, correlation = lagrangian.gradient(lagrangian.point(U))
+        return Iterate(
+            feasible,
+            self.problem.operator.forward(feasible),
+            Theta,
+            correlation,
+            residual if stop == "paper" else None,
+            state.step_size,
+            n_inner,
+            state,
+        )
+
+
+class Lagrangian(Smooth):
+    """f(M U) + delta/2 sum_b ||(gamma_b/delta - X~_b u_b)_+||^2, the smooth part of L_delta; with
+    the penalty beside it, this is what R-FISTA minimises."""
+
+    def __init__(self, problem: CReLU, gamma: np.ndarray, delta: float) -> None:
+        super().__init__(problem.operator, problem.loss)
+        self.problem, self.gamma, self.delta = problem, gamma, delta
+        self.X = problem.operator.X
+        self.signs = problem.cones.signs
+        self.pattern = problem.pattern_of_block
+        self.pull = self._pull(np.flatnonzero(gamma.any(axis=1)), gamma)
+
+    @property
+    def smooth(self) -> Lagrangian:
+        return self
+
+    @property
+    def penalty(self) -> Penalty:
+        return self.problem.penalty
+
+    def gradient(self, point: Point) -> tuple[Array, Array]:
+        """At zero blocks the constraint terms pull by X~'gamma, at others by X~'(gamma - delta
+        X~ u)_+, which is also the next multiplier: the gradient is a dual correlation."""
+        Theta = self.loss.gradient(point.fit)
+        G = self.operator.adjoint(Theta)
+        rows = self.problem.flat(point.U)
+        active = _non_zero(rows)
+        pull = self.pull.copy()
+        hinge = np.maximum(self._slack(rows, active), 0.0)
+        pull[active] = (self.delta * hinge * self.signs[self.pattern[active]]) @ self.X
+        return Theta, G - self.problem.unflat(pull)
+
+    def bregman(self, new: Point, old: Point) -> float:
+        """With a = gamma/delta - X~u and h = a_+ the hinge's divergence is
+        delta/2 ((h' - h)^2 + 2 h (h' - a')), a sum of non-negative terms."""
+        rows_new, rows_old = self.problem.flat(new.U), self.problem.flat(old.U)
+        active = np.union1d(_non_zero(rows_new), _non_zero(rows_old))
+        slack_new = self._slack(rows_new, active)
+        hinge_new = np.maximum(slack_new, 0.0)
+        hinge = np.maximum(self._slack(rows_old, active), 0.0)
+        jump = hinge_new - hinge
+        divergence = float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
+        return super().bregman(new, old) + self.delta / 2 * divergence
+
+    def constraint_gap(self, U: Array) -> float:
+        """sum_b ||(X~_b u_b)_-||^2, the paper's measure of infeasibility."""
+        rows = self.problem.flat(U)
+        below = np.minimum(self._signed_products(rows, _non_zero(rows)), 0.0)
+        return float(np.vdot(below, below))
+
+    def updated_multipliers(self, U: Array) -> np.ndarray:
+        """(gamma - delta X~ u)_+"""
+        rows = self.problem.flat(U)
+        active = _non_zero(rows)
+        gamma = self.gamma.copy()
+        gamma[active] = self.delta * np.maximum(self._slack(rows, active), 0.0)
+        return gamma
+
+    def _signed_products(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
+        """X~_b u_b for the active blocks: (k, n)."""
+        return (rows[active] @ self.X.T) * self.signs[self.pattern[active]]
+
+    def _slack(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
+        return self.gamma[active] / self.delta - self._signed_products(rows, active)
+
+    def _pull(self, active: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+        """X~'gamma for all blocks, zero where gamma is: (2pC, d)."""
+        pull = np.zeros((len(self.pattern), self.X.shape[1]), dtype=self.X.dtype)
+        pull[active] = (gamma[active] * self.signs[self.pattern[active]]) @ self.X
+        return pull
+
+
+def _non_zero(rows: np.ndarray) -> np.ndarray:
+    return np.flatnonzero(np.any(rows != 0, axis=1))
