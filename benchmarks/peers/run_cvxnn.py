@@ -21,16 +21,16 @@ def run(
     X, Y, gates = instance["X"], instance["Y"], instance["gates"]
 
     def both_reached(progress: Progress) -> bool:
-        return progress.subgradient_norm <= tol and progress.objective <= objective
+        return progress.residual <= tol and progress.objective <= objective
 
     start = time.perf_counter()
     X = X.astype(dtype)
     patterns = cvxnn.Patterns.from_gates(X, gates, strict=True)
     problem = cvxnn.CGReLU(X, Y, patterns, lam)
     if objective is None:
-        solution = cvxnn.solve(problem, "rfista", stop="subgradient", tol=tol)
+        solution = cvxnn.solve(problem, "rfista", stop="paper", tol=tol)
     else:
-        solution = cvxnn.solve(problem, "rfista", stop="subgradient", tol=0, callback=both_reached)
+        solution = cvxnn.solve(problem, "rfista", stop="paper", tol=0, callback=both_reached)
     seconds = time.perf_counter() - start
 
     np.savez(weights, gates=patterns.gates, U=solution.weights)

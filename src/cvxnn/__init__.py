@@ -32,6 +32,9 @@ _HOME = {
     "NotConvergedError": "solvers",
     "RFISTA": "solvers",
     "AL": "solvers",
+    "ConeDecomposition": "solvers",
+    "decompose": "decompositions",
+    "Decomposition": "decompositions",
     "Direct": "solvers",
     "LSMR": "solvers",
     "CVXPY": "solvers",
@@ -63,6 +66,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.certificates import Certificate as Certificate
     from cvxnn.certificates import certify as certify
     from cvxnn.cones import PatternWarning as PatternWarning
+    from cvxnn.decompositions import Decomposition as Decomposition
+    from cvxnn.decompositions import decompose as decompose
     from cvxnn.modelfile import ModelFileError as ModelFileError
     from cvxnn.modelfile import load as load
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
@@ -80,6 +85,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers import CVXPY as CVXPY
     from cvxnn.solvers import LSMR as LSMR
     from cvxnn.solvers import RFISTA as RFISTA
+    from cvxnn.solvers import ConeDecomposition as ConeDecomposition
     from cvxnn.solvers import ConvergenceWarning as ConvergenceWarning
     from cvxnn.solvers import Direct as Direct
     from cvxnn.solvers import NotConvergedError as NotConvergedError

@@ -24,6 +24,7 @@ from cvxnn.patterns import Patterns
 
 TOLERANCE = 1e-13  # of a row's violation, relative to the size of the point
 DEPENDENT = 1e-12  # squared distance of a unit row from the span of others that counts as none
+ZERO = 1e-14  # a projection this small, relative to the point, is zero up to rounding
 TIE = 1e-9  # a residual of unit vectors below this is a tie
 _BLOCK = 2**22  # entries of a (blocks x rows) product held at a time
 
@@ -111,11 +112,11 @@ class Cones:
         if self.gates is not None:
             norms = np.linalg.norm(self.gates, axis=0)
             units = (self.gates / np.where(norms > 0, norms, 1.0)).T
-            strict = self._slack(units, unresolved) > TIE
+            strict = self.slack(units, unresolved) > TIE
             points[strict] = units[strict]
             unresolved = unresolved[~strict]
         self._without_gate = unresolved
-        for i in unresolved:
+        for i in unresolved.tolist():
             point, tight = self.relative_interior(i)
             if not tight.any():
                 points[i] = point / np.linalg.norm(point)
@@ -168,7 +169,7 @@ class Cones:
             i = pattern[outside]
             towards = np.nan_to_num(self.interior[i])
             shortage = self.violation(inside[outside], i)
-            slack = np.maximum(self._slack(towards, i), 1e-300)
+            slack = np.maximum(self.slack(towards, i), 1e-300)
             step = np.where(slack > 1e-200, 1.01 * shortage / slack, 0.0)
             inside[outside] += step[:, None] * towards
             outside = outside[self.violation(inside[outside], i) > 0]
@@ -231,7 +232,7 @@ class Cones:
             state.store(part, search.state)
         return result, state
 
-    def _slack(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+    def slack(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """The smallest residual over the non-zero rows: (B,)."""
         slack = np.full(len(V), np.inf)
         if not self.live.any():
@@ -252,12 +253,12 @@ def treat_singular(
     vector, which makes the cone non-singular (proof of proposition 3.2). Dropping without such a
     pattern present, as the paper's theorem 3.3 has it, can raise the value.
     """
-    keep = list(np.flatnonzero(~cones.singular))
+    keep = np.flatnonzero(~cones.singular).tolist()
     mask = patterns.mask.copy()
     gates = None if patterns.gates is None else patterns.gates.copy()
     gate_bias = None if patterns.gate_bias is None else patterns.gate_bias.copy()
     notes = []
-    for i in np.flatnonzero(cones.singular):
+    for i in np.flatnonzero(cones.singular).tolist():
         inner, tight = cones.relative_interior(i)
         others = cones.live & ~tight
         if not others.any():
@@ -351,7 +352,7 @@ class _Projection:
             z = z + np.linalg.solve(gram, shortage[:, :, None])[:, :, 0]
             w = x + np.einsum("lkd,lk->ld", A, z)
         bad = used & (z <= 0)
-        accepted = ~bad.any(axis=1)
+        accepted: np.ndarray = np.logical_not(bad.any(axis=1))
         self.result[live[accepted]] = w[accepted]
         gamma = self.state.gamma[live, :k]
         gamma[accepted] = z[accepted]
@@ -398,7 +399,9 @@ class _Projection:
         w = self.result[live]
         size = np.linalg.norm(w, axis=1)
         if self.offsets is None:
-            reached = size <= np.maximum(self.enough[live], 1e-14 * self._scale(live))
+            zero = size <= ZERO * self._scale(live)
+            self.result[live[zero]] = 0.0
+            reached = zero | (size <= self.enough[live])
             live, w, size = live[~reached], w[~reached], size[~reached]
         if len(live) == 0:
             return live

@@ -20,6 +20,7 @@ typedef int64_t index_t;
 
 /* Sixteen partial sums let the compiler use wide registers without reordering what we wrote. */
 #define LANES 16
+#define ZERO 1e-14 /* a projection this small, relative to the point, is zero up to rounding */
 static inline __attribute__((always_inline)) double dot(const double *a, const double *b, index_t d)
 {
     double lane[LANES] = {0};
@@ -248,7 +249,11 @@ FAST static void project_block(block_t *B, const index_t *start, const double *s
         index_t bounced = solve_on_active_rows(B);
         if (bounced >= 0) banned = bounced;
         double size = sqrt(dot(B->w, B->w, d));
-        if (!B->offset && (size <= enough || size <= 1e-14 * size_x)) break;
+        if (!B->offset && size <= ZERO * size_x) {
+            memset(B->w, 0, d * sizeof(double));
+            break;
+        }
+        if (!B->offset && size <= enough) break;
         double scale = size > size_x ? size : size_x;
         index_t j = most_violated(B, -tolerance * scale, banned);
         if (j < 0) break;

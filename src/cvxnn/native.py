@@ -6,6 +6,7 @@ import ctypes
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def project_blocks(
 
     workers = min(n_threads(), max(1, n_blocks // 8))
     edges = np.linspace(0, n_blocks, (4 * workers if workers > 1 else 1) + 1).astype(int)
-    parts = [slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
     if workers == 1:
         failed = [run(part) for part in parts]
     else:

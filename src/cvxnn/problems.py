@@ -6,7 +6,8 @@
 
 and `CReLU` its C-ReLU (section 2.1), the ReLU network, with cone constraints:
 
-    min_{V,W}  f(sum_i D_i X (V_i - W_i)) + lam sum_{i,k} ||V_i^k|| + ||W_i^k||,   V_i^k, W_i^k in K_i.
+    min_{V,W}  f(sum_i D_i X (V_i - W_i)) + lam sum_{i,k} ||V_i^k|| + ||W_i^k||
+               with V_i^k, W_i^k in K_i.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class ConvexProblem:
     """
 
     kind: ClassVar[str]
+    network: Any  # weights -> the network they stand for
     kernel_factor: Any  # the factored kernel M M', or None where n is too large for it
 
     patterns: Patterns
@@ -193,7 +195,7 @@ class CGReLU(ConvexProblem):
         )
 
     @cached_property
-    def kernel_factor(self) -> KernelFactor | None:  # type: ignore[override]
+    def kernel_factor(self) -> KernelFactor | None:
         small = self.operator.n <= MAX_KERNEL_ROWS
         return KernelFactor(self.operator_double) if small else None
 
@@ -229,21 +231,35 @@ class CReLU(ConvexProblem):
         check_choice(singular, "singular", ("replace", "keep", "raise"))
         X = to_numpy(check_features(X))
         settings: dict[str, Any] = {"loss": loss, "bias": bias, "normalize": normalize}
-        self.gated = CGReLU(X, Y, patterns, lam, **settings)
-        self.cones = _make_cones(self.gated)
-        self.notes: tuple[str, ...] = self.cones.tie_notes()
-        if singular != "keep" and self.cones.singular.any():
+        gated = CGReLU(X, Y, patterns, lam, **settings)
+        cones = _make_cones(gated)
+        notes = cones.tie_notes()
+        if singular != "keep" and cones.singular.any():
             if singular == "raise":
-                found = np.flatnonzero(self.cones.singular).tolist()
-                raise ValueError(f"the cones of patterns {found} are singular")
-            patterns, notes = treat_singular(
-                patterns, self.cones, self.gated.column_scale, self.gated.bias
+                found = np.flatnonzero(cones.singular).tolist()
+                raise ValueError(f"patterns: the cones of {found} are singular")
+            patterns, treated = treat_singular(patterns, cones, gated.column_scale, gated.bias)
+            warnings.warn("; ".join(treated), PatternWarning, stacklevel=2)
+            gated = CGReLU(X, Y, patterns, lam, **settings)
+            cones, notes = _make_cones(gated), notes + treated
+        self._adopt(gated, cones, notes)
+
+    @classmethod
+    def from_gated(cls, gated: CGReLU) -> CReLU:
+        """The C-ReLU problem whose relaxation a given C-GReLU problem is; patterns are kept."""
+        if gated.penalty_name not in ("neuron", "none"):
+            raise ValueError(
+                f"C-ReLU has the neuron penalty; the gated problem has {gated.penalty_name!r}"
             )
-            self.notes += notes
-            warnings.warn("; ".join(notes), PatternWarning, stacklevel=2)
-            self.gated = CGReLU(X, Y, patterns, lam, **settings)
-            self.cones = _make_cones(self.gated)
-        gated = self.gated
+        if not isinstance(gated.operator.X, np.ndarray):
+            raise TypeError("C-ReLU works on NumPy data; build the gated problem from NumPy arrays")
+        problem = cls.__new__(cls)
+        cones = _make_cones(gated)
+        problem._adopt(gated, cones, cones.tie_notes())
+        return problem
+
+    def _adopt(self, gated: CGReLU, cones: Cones, notes: tuple[str, ...]) -> None:
+        self.gated, self.cones, self.notes = gated, cones, notes
         self.patterns, self.loss, self.lam = gated.patterns, gated.loss, gated.lam
         self.penalty, self.penalty_name = gated.penalty, gated.penalty_name
         self.bias, self.normalize = gated.bias, gated.normalize
@@ -335,7 +351,7 @@ class CReLU(ConvexProblem):
         return self.loss.value(Z) + self.penalty.value(U)
 
     @property
-    def kernel_factor(self) -> KernelFactor | None:  # type: ignore[override]
+    def kernel_factor(self) -> KernelFactor | None:
         return self.gated.kernel_factor
 
     def range_complement(self, B: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.conic import CVXPY
+from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.driver import (
     ConvergenceWarning,
@@ -18,6 +19,7 @@ __all__ = [
     "CVXPY",
     "LSMR",
     "RFISTA",
+    "ConeDecomposition",
     "ConvergenceWarning",
     "Direct",
     "NotConvergedError",

@@ -22,11 +22,14 @@ from cvxnn.problems import ConvexProblem
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Solver, StalledError
 from cvxnn.solvers.conic import CVXPY
+from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
 
-SOLVERS: dict[str, Any] = {cls.name: cls for cls in (RFISTA, AL, Direct, LSMR, CVXPY)}
+SOLVERS: dict[str, Any] = {
+    cls.name: cls for cls in (RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
+}
 DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
@@ -158,9 +161,10 @@ def solve(
 
     Parameters
     ----------
-    solver : "auto", "rfista", "al", "direct", "lsmr", "cvxpy", or a solver object such as
-        `RFISTA(restart=False)`. "auto" is AL for C-ReLU; for C-GReLU direct or LSMR at lam = 0
-        and for l2, R-FISTA otherwise.
+    solver : "auto", "rfista", "direct", "lsmr" for C-GReLU, "al", "decomposition" for C-ReLU,
+        "cvxpy" for both, or a solver object such as `RFISTA(restart=False)`. "auto" is the
+        augmented Lagrangian for C-ReLU, or a decomposition at lam = 0, where that is exact; for
+        C-GReLU it is R-FISTA, or a least squares solver at lam = 0 and for l2.
     stop : "gap" stops on the certificate; "paper" on the rule published for the method: for
         R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
         that and the constraint gap.
@@ -396,7 +400,7 @@ def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str
 
 def _choose(problem: ConvexProblem) -> str:
     if problem.kind == "C-ReLU":
-        return AL.name
+        return ConeDecomposition.name if problem.lam == 0 else AL.name
     if type(problem.penalty).__name__ not in Direct.penalties:
         return RFISTA.name
     return LSMR.name if problem.kernel_factor is None else Direct.name

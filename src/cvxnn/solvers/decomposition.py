@@ -1,0 +1,49 @@
+"""The paper's algorithm 1: solve C-GReLU, then decompose onto the cones.
+
+The result is feasible for C-ReLU and, at lam = 0 with non-singular cones, optimal. At lam > 0 it
+carries the norm of the decomposition; the certificate says how far that is from the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cvxnn.arrays import Array
+from cvxnn.problems import CReLU
+from cvxnn.solvers.base import Iterate, StalledError, full_iterate
+from cvxnn.validation import check_number
+
+
+@dataclass(frozen=True)
+class ConeDecomposition:
+    """`method` as in `cvxnn.decompose`; `gated_tol` is the relative gap of the gated problem."""
+
+    name: ClassVar[str] = "decomposition"
+    problems: ClassVar[frozenset[str]] = frozenset({"C-ReLU"})
+    penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups", "NoPenalty"})
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
+
+    method: str = "min-norm"
+    gated_tol: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_number(self.gated_tol, "gated_tol", minimum=0)
+
+    def iterates(
+        self, problem: CReLU, start: Array, stop: str = "gap", state: Any = None
+    ) -> Iterator[Iterate]:
+        from cvxnn.decompositions import decompose  # which solves, and so needs the driver
+        from cvxnn.solvers.driver import solve
+
+        gated = solve(problem.gated, tol=self.gated_tol, on_failure="ignore")
+        result = decompose(gated, self.method)
+        weights = np.concatenate(result.weights, axis=0).astype(start.dtype)
+        yield full_iterate(problem, weights)
+        raise StalledError(
+            f"a decomposition is feasible, not optimal; its norm is {result.norm_ratio:.3g} times "
+            "that of the gated solution: solver 'al' goes on to the optimum"
+        )

@@ -1,0 +1,247 @@
+"""Cones: projections by two implementations against scipy, singular cones, interior points."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+import cvxnn
+from cvxnn import native
+from cvxnn.cones import ActiveRows, Cones
+
+SINGULAR_X = np.array([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0], [0, 0, 1]])  # the paper's example
+
+
+@pytest.fixture(params=["native", "numpy"])
+def implementation(request, monkeypatch):
+    """Both implementations of the projection; the compiled one where it was built."""
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "library", lambda: None)
+    elif native.library() is None:
+        pytest.skip("the compiled kernels were not built: no C compiler at installation")
+    return request.param
+
+
+def random_cones(n, d, p, seed=0):
+    rng = np.random.default_rng(seed)
+    X, gates = rng.standard_normal((n, d)), rng.standard_normal((d, p))
+    return Cones(X, X @ gates >= 0, gates), X, rng
+
+
+def signed(cones, X, pattern):
+    return cones.signs[pattern][:, None] * X
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 4), (6, 9), (200, 8), (5, 5), (3, 1), (1, 3)])
+def test_projection_agrees_with_scipy(implementation, n, d):
+    cones, X, rng = random_cones(n, d, 12)
+    pattern = np.tile(np.arange(12), 2)
+    points = rng.standard_normal((24, d))
+    projected, _ = cones.project(points, pattern)
+    for b, i in enumerate(pattern):
+        A = signed(cones, X, i)
+        gamma, _ = nnls(A.T, -points[b])
+        np.testing.assert_allclose(projected[b], points[b] + A.T @ gamma, atol=1e-10)
+
+
+def test_both_implementations_agree_to_rounding():
+    if native.library() is None:
+        pytest.skip("the compiled kernels were not built: no C compiler at installation")
+    cones, _, rng = random_cones(300, 12, 40)
+    pattern = np.arange(40)
+    points = rng.standard_normal((40, 12))
+    offsets = np.maximum(rng.standard_normal((40, 300)), 0)
+    for shift in (None, offsets):
+        compiled, _ = cones.project(points, pattern, offsets=shift)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "library", lambda: None)
+            plain, _ = cones.project(points, pattern, offsets=shift)
+        np.testing.assert_allclose(compiled, plain, atol=1e-9 * np.abs(plain).max())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 40), st.integers(1, 8), st.booleans())
+def test_projection_satisfies_the_optimality_conditions(seed, n, d, compiled):
+    """v in K, x - v in the polar cone, <v, x - v> = 0: these characterise the projection."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(native, "library", lambda: None)
+        cones, X, rng = random_cones(n, d, 3, seed)
+        X[rng.random(n) < 0.2] = X[0]  # duplicated rows make active sets degenerate
+        cones = Cones(X, cones.mask, cones.gates)
+        x = rng.standard_normal((3, d))
+        v, active = cones.project(x, np.arange(3))
+    assert np.all(cones.contains(v, np.arange(3), tol=1e-9))
+    assert np.all(np.abs(np.sum(v * (x - v), axis=1)) <= 1e-9 * np.sum(x * x, axis=1))
+    for b in range(3):
+        rows, gamma = active.rows[b, : active.count[b]], active.gamma[b, : active.count[b]]
+        assert np.all(gamma >= 0)
+        pulled = x[b] + gamma @ (cones.signs[b, rows][:, None] * cones.X[rows])
+        np.testing.assert_allclose(pulled, v[b], atol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 3), (8, 12), (200, 6)])
+def test_projection_onto_shifted_half_spaces(implementation, n, d):
+    """The least-distance problem min ||w - x||, X~w >= b, through its reduction to scipy's NNLS."""
+    cones, X, rng = random_cones(n, d, 10)
+    pattern = np.arange(10)
+    x = 0.3 * rng.standard_normal((10, d))
+    u = rng.standard_normal((10, d))
+    b = np.maximum(-(u @ X.T) * cones.signs, 0)  # feasible: w = t gate for a large t
+    w, _ = cones.project(x, pattern, offsets=b)
+    for i in pattern:
+        A = signed(cones, X, i)
+        assert np.min(A @ w[i] - b[i]) >= -1e-9 * np.abs(w).max()
+        E = np.vstack([A.T, b[i] - A @ x[i]])
+        f = np.append(np.zeros(d), 1.0)
+        residual = E @ nnls(E, f, maxiter=10_000)[0] - f
+        expected = x[i] - residual[:d] / residual[d]
+        np.testing.assert_allclose(w[i], expected, atol=1e-6 * max(1, np.abs(expected).max()))
+
+
+def test_warm_start_gives_the_same_projection(implementation):
+    cones, _, rng = random_cones(150, 8, 20)
+    pattern, x = np.arange(20), rng.standard_normal((20, 8))
+    cold, active = cones.project(x, pattern)
+    moved = x + 0.05 * rng.standard_normal(x.shape)
+    warm, _ = cones.project(moved, pattern, start=active)
+    np.testing.assert_allclose(warm, cones.project(moved, pattern)[0], atol=1e-10)
+    nonsense = ActiveRows(
+        rng.integers(0, 150, (20, 9)), np.ones((20, 9)), np.full(20, 5)
+    )
+    np.testing.assert_allclose(cones.project(x, pattern, start=nonsense)[0], cold, atol=1e-10)
+
+
+def test_enough_ends_early_with_a_valid_upper_bound(implementation):
+    cones, _, rng = random_cones(200, 10, 30)
+    pattern, x = np.arange(30), rng.standard_normal((30, 10))
+    exact = np.linalg.norm(cones.project(x, pattern)[0], axis=1)
+    level = np.median(exact)
+    early, active = cones.project(x, pattern, enough=level)
+    norms = np.linalg.norm(early, axis=1)
+    assert np.all(norms >= exact - 1e-10)  # any gamma >= 0 bounds from above
+    assert np.all((norms <= level) == (exact <= level))
+    assert active.count.sum() < cones.project(x, pattern)[1].count.sum()
+
+
+def test_threads_do_not_change_the_result(monkeypatch):
+    if native.library() is None:
+        pytest.skip("the compiled kernels were not built: no C compiler at installation")
+    cones, _, rng = random_cones(100, 6, 50)
+    x = rng.standard_normal((50, 6))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    single = cones.project(x, np.arange(50))[0]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    np.testing.assert_array_equal(cones.project(x, np.arange(50))[0], single)
+
+
+def test_membership_violation_and_lift():
+    cones, X, rng = random_cones(60, 4, 10)
+    pattern = np.arange(10)
+    gates = cones.gates.T
+    assert cones.contains(gates, pattern).all()
+    assert np.all(cones.violation(gates, pattern) == 0)
+    outside = gates - 2 * rng.random((10, 1)) * rng.standard_normal((10, 4))
+    worst = [
+        max(0, -np.min(signed(cones, X, i) @ outside[i] / np.linalg.norm(X, axis=1)))
+        for i in pattern
+    ]
+    np.testing.assert_allclose(cones.violation(outside, pattern), worst)
+    assert max(worst) > 0
+    assert np.all(cones.violation(cones.lift(outside, pattern), pattern) == 0)
+
+
+def test_interior_points_are_strictly_inside_even_where_gates_tie():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 4))
+    gate = rng.standard_normal(4)
+    X[3] -= (X[3] @ gate) / (gate @ gate) * gate  # row 3 is orthogonal to the gate
+    X[7] = 0  # and a zero row constrains nothing
+    mask = (X @ gate >= -1e-12)[:, None]
+    cones = Cones(X, mask, gate[:, None])
+    inner = cones.interior[0]
+    products = cones.signs[0] * (X @ inner)
+    assert np.all(np.delete(products, 7) > 0)
+    assert not cones.singular[0]
+    assert "1 gate (first: pattern 0) tie" in cones.tie_notes()[0]
+    assert Cones(X[:3], mask[:3], gate[:, None]).tie_notes() == ()
+
+
+def test_the_papers_singular_cone():
+    cones = Cones(SINGULAR_X, np.ones((4, 1), bool), None)
+    assert cones.singular[0]
+    point, tight = cones.relative_interior(0)
+    np.testing.assert_array_equal(tight, [True, True, True, False])
+    np.testing.assert_allclose(point[:2], 0, atol=1e-9)  # the cone is the ray of e_3
+    assert point[2] > 0
+
+
+def test_full_row_rank_has_no_singular_cones():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((4, 6))
+    every = np.array([[int(c) for c in f"{k:04b}"] for k in range(1, 16)], bool).T
+    assert not Cones(X, every, None).singular.any()
+
+
+def singular_problem(mask, lam=0.01, **settings):
+    patterns = cvxnn.Patterns.from_mask(mask)
+    return cvxnn.CReLU(SINGULAR_X, np.array([0, 0, 0, 1.0]), patterns, lam=lam, **settings)
+
+
+def test_dropping_a_singular_pattern_can_raise_the_value():
+    """The counterexample to theorem 3.3 for a sampled set: 0.0098 kept, 0.125 dropped."""
+    only = np.ones((4, 1), bool)
+    kept = cvxnn.solve(singular_problem(only, singular="keep"), "cvxpy", tol=1e-6)
+    assert kept.certificate.objective == pytest.approx(0.0098, abs=1e-5)
+    dropped = 0.5 / 4 * 1.0  # no pattern left: the zero model
+    assert dropped == pytest.approx(0.125)
+    with pytest.warns(cvxnn.PatternWarning, match="replaced by one whose cone contains its own"):
+        replaced = singular_problem(only)
+    value = cvxnn.solve(replaced, "cvxpy", tol=1e-6).certificate.objective
+    assert value <= kept.certificate.objective * (1 + 1e-6)
+    assert not replaced.cones.singular.any()
+    assert replaced.patterns.mask[3, 0]  # the row that matters keeps its sign
+
+
+def test_a_singular_pattern_is_dropped_only_for_one_that_contains_it():
+    container = np.array([1, 1, 0, 1], bool)  # differs on rows orthogonal to the cone only
+    stranger = np.array([1, 1, 0, 0], bool)
+    both = np.stack([np.ones(4, bool), container], axis=1)
+    with pytest.warns(cvxnn.PatternWarning, match="dropped: the cone of 1 contains its own"):
+        problem = singular_problem(both)
+    np.testing.assert_array_equal(problem.patterns.mask, container[:, None])
+    kept = cvxnn.solve(singular_problem(both, singular="keep"), "cvxpy", tol=1e-6)
+    treated = cvxnn.solve(problem, "cvxpy", tol=1e-6)
+    assert treated.certificate.objective == pytest.approx(kept.certificate.objective, rel=1e-6)
+    with pytest.warns(cvxnn.PatternWarning, match="replaced"):
+        problem = singular_problem(np.stack([np.ones(4, bool), stranger], axis=1))
+    assert len(problem.patterns) == 2
+
+
+def test_singular_patterns_can_be_refused():
+    with pytest.raises(ValueError, match=r"patterns: the cones of \[0\] are singular"):
+        singular_problem(np.ones((4, 1), bool), singular="raise")
+
+
+def test_patterns_that_no_gate_produces_are_dropped_with_a_word():
+    X = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    mask = np.array([[1, 1], [1, 0], [1, 1], [1, 0]], bool)  # the first: opposite rows all on
+    with pytest.warns(cvxnn.PatternWarning, match="pattern 0 was dropped: no gate produces it"):
+        problem = cvxnn.CReLU(X, np.ones(4), cvxnn.Patterns.from_mask(mask), lam=0.1)
+    assert len(problem.patterns) == 1
+    impossible = cvxnn.Patterns.from_mask(mask[:, :1])
+    with pytest.raises(ValueError, match="patterns: none is left"):
+        cvxnn.CReLU(X, np.ones(4), impossible, lam=0.1)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_replaced_gates_produce_the_replaced_patterns(normalize):
+    """In the units of the raw X: the third unit vector is a gate that ties with three rows."""
+    X = SINGULAR_X * np.array([1.0, 10.0, 100.0])
+    patterns = cvxnn.Patterns.from_gates(X, np.array([[0.0], [0.0], [1.0]]))
+    assert patterns.mask.all()
+    with pytest.warns(cvxnn.PatternWarning, match="replaced"):
+        problem = cvxnn.CReLU(X, np.ones(4), patterns, lam=0.1, normalize=normalize)
+    np.testing.assert_array_equal(X @ problem.patterns.gates >= 0, problem.patterns.mask)
+    assert not problem.patterns.mask.all()
