@@ -107,9 +107,7 @@ def test_warm_start_gives_the_same_projection(implementation):
     moved = x + 0.05 * rng.standard_normal(x.shape)
     warm, _ = cones.project(moved, pattern, start=active)
     np.testing.assert_allclose(warm, cones.project(moved, pattern)[0], atol=1e-10)
-    nonsense = ActiveRows(
-        rng.integers(0, 150, (20, 9)), np.ones((20, 9)), np.full(20, 5)
-    )
+    nonsense = ActiveRows(rng.integers(0, 150, (20, 9)), np.ones((20, 9)), np.full(20, 5))
     np.testing.assert_allclose(cones.project(x, pattern, start=nonsense)[0], cold, atol=1e-10)
 
 

@@ -317,6 +317,19 @@ def test_without_normalize_the_largest_column_decides_and_with_it_none_does():
     assert len(sample_patterns(X, 200, random_state=0, normalize=True)) > 150
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e-30, 1e30, 1e200])
+def test_normalize_takes_columns_in_any_unit(unit):
+    X = gaussian(30, 3)
+    expected = sample_patterns(X, 40, random_state=0, normalize=True)
+    patterns = sample_patterns(unit * X, 40, random_state=0, normalize=True)
+    np.testing.assert_array_equal(patterns.mask, expected.mask)
+    np.testing.assert_allclose(patterns.gates * unit, expected.gates, rtol=1e-12)
+    plain = cvxnn.CGReLU(X, X[:, 0], expected, lam=0.01, normalize=True)
+    scaled = cvxnn.CGReLU(unit * X, X[:, 0], patterns, lam=0.01, normalize=True)
+    weights = np.ones(plain.weight_shape)
+    assert scaled.objective(weights) == pytest.approx(plain.objective(weights), rel=1e-12)
+
+
 def test_normalize_leaves_zero_columns_alone():
     X = gaussian(30, 3) * [1.0, 0.0, 2.0]
     patterns = sample_patterns(X, 40, random_state=0, normalize=True)

@@ -224,9 +224,9 @@ def min_norm(blocks: _Blocks) -> _Result:
 
 def conic(blocks: _Blocks, backend: str) -> _Result:
     """The SOCP, block by block through CVXPY; compiled once, with parameters."""
-    from cvxnn.solvers.conic import _import_cvxpy
+    from cvxnn.solvers.conic import import_cvxpy
 
-    cp = _import_cvxpy()
+    cp = import_cvxpy()
     n, d = blocks.X.shape
     w, u = cp.Variable(d), cp.Parameter(d)
     signs, b = cp.Parameter(n), cp.Parameter(n)

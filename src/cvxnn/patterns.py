@@ -336,7 +336,11 @@ def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def column_norms(X: np.ndarray) -> np.ndarray:
     """Column norms of X, with 1 for zero columns: what columns are divided by to unitise them."""
-    norms = np.sqrt(np.sum(np.square(X, dtype=np.float64), axis=0))
+    largest = np.max(np.abs(X), axis=0).astype(np.float64)
+    largest = np.where(
+        largest > 0, largest, 1.0
+    )  # taken out, so that no square over- or underflows
+    norms = largest * np.linalg.norm(X / largest, axis=0)
     return np.where(norms > 0, norms, 1.0)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from cvxnn.cones import ActiveRows
 from cvxnn.penalties import Penalty
 from cvxnn.problems import CReLU
 from cvxnn.smooth import Point, Smooth
-from cvxnn.solvers.base import Iterate, StalledError
+from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_integer, check_number
 
@@ -91,6 +91,9 @@ class AL:
     ) -> Iterator[Iterate]:
         n, C = problem.loss.Y.shape
         run = _Outer(problem, self)
+        feasible, run.active = problem.make_feasible(start)
+        first = full_iterate(problem, feasible)  # the zero model may be optimal, or the warm start
+        yield replace(first, state=state)
         U, eta = start, None
         if state is not None:
             gamma, delta, eta = state

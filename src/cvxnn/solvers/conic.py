@@ -37,34 +37,34 @@ class CVXPY:
     def iterates(
         self, problem: Any, start: Array, stop: str = "gap", state: Any = None
     ) -> Iterator[Iterate]:
-        cp = _import_cvxpy()
+        cp = import_cvxpy()
         backend = self.backend.upper()
         if backend not in cp.installed_solvers():
             raise ValueError(
                 f"CVXPY has no solver {self.backend!r} here; installed: "
                 f"{', '.join(cp.installed_solvers())}"
             )
-        U, program = _program(cp, problem)
+        U, conic_program = program(cp, problem)
         try:
             with warnings.catch_warnings():
                 # "may be inaccurate" is for the certificate to say, with a number
                 warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-                program.solve(solver=backend, **self.settings)
+                conic_program.solve(solver=backend, **self.settings)
         except cp.error.SolverError as error:
             raise StalledError(f"{backend} gave up: {error}") from error
         if any(u.value is None for u in U):
-            raise StalledError(f"{backend} ended with status {program.status!r}")
+            raise StalledError(f"{backend} ended with status {conic_program.status!r}")
         weights = like(start, np.stack([u.value for u in U], axis=2))
         if problem.kind == "C-ReLU":  # interior points are feasible to their tolerance only
             weights, _ = problem.make_feasible(weights)
         yield full_iterate(problem, weights)
         raise StalledError(
-            f"{backend} ended with status {program.status!r} by its own tolerances: "
+            f"{backend} ended with status {conic_program.status!r} by its own tolerances: "
             "tighten them through settings={...}"
         )
 
 
-def _program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
+def program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
     """Variables, one (blocks, d) for each class, and the program. For C-ReLU the blocks are V over
     W, with their cone constraints."""
     X = to_numpy(problem.operator.X).astype(np.float64)
@@ -103,7 +103,7 @@ def _penalty(cp: Any, problem: Any, U: list[Any]) -> Any:
     return lam / 2 * sum(cp.sum_squares(u) for u in U)
 
 
-def _import_cvxpy() -> Any:
+def import_cvxpy() -> Any:
     try:
         import cvxpy
     except ImportError as error:
