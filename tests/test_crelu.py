@@ -274,7 +274,7 @@ def test_bad_input_is_refused(problem):
         cvxnn.CReLU(X, Y, patterns, lam=0.1, singular="drop")
     with pytest.raises(ValueError, match="lam must be >= 0"):
         cvxnn.CReLU(X, Y, patterns, lam=-0.1)
-    with pytest.raises(ValueError, match="'rfista' does not handle C-ReLU.*al"):
+    with pytest.raises(ValueError, match=r"'rfista' does not handle C-ReLU.*al"):
         cvxnn.solve(problem, "rfista")
     with pytest.raises(ValueError, match="'al' does not handle C-GReLU"):
         cvxnn.solve(problem.gated, "al")
@@ -374,7 +374,7 @@ def test_rfista_keeps_its_rate():
 def test_the_augmented_lagrangian_keeps_its_rate(delta):
     """Proximal point on the dual: d* - d(gamma_k) <= ||gamma*||^2 / (2 delta k)."""
     problem = make_crelu(20, 2, p=6, share=0.1)
-    variables, program = conic_program(cvxpy, problem)
+    _, program = conic_program(cvxpy, problem)
     optimum = program.solve(solver="CLARABEL", **TIGHT)
     gamma_star = program.constraints[0].dual_value
     assert dual_function(problem, gamma_star.T) == pytest.approx(optimum, rel=1e-6)
@@ -389,7 +389,7 @@ def test_the_augmented_lagrangian_keeps_its_rate(delta):
 
 def dual_function(problem, gamma):
     """min_v F(v) - <gamma, X~v> by the oracle: how good multipliers are as a dual point."""
-    variables, program = conic_program(cvxpy, problem)
+    _, program = conic_program(cvxpy, problem)
     constraint = program.constraints[0].args[1]  # X~ v, (n, blocks)
     lagrangian = program.objective.expr - cvxpy.sum(cvxpy.multiply(gamma.T, constraint))
     return cvxpy.Problem(cvxpy.Minimize(lagrangian)).solve(solver="CLARABEL", **TIGHT)

@@ -251,7 +251,7 @@ class ReLUNetwork(TwoLayerNetwork):
         mask, tied = mask[:, live], tied[:, live]
         found = np.full(len(live), -1)
         if patterns is not None:
-            found = _matching(patterns.mask, mask, tied)
+            found = _matching(patterns.mask, mask, tied, self.W2[live])
         new = np.flatnonzero(found < 0)
         if len(new):
             keep, position = distinct_patterns(mask[:, new])
@@ -295,12 +295,23 @@ def _neurons(U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return U[i, :, k] / root[:, None], second, i
 
 
-def _matching(given: np.ndarray, mask: np.ndarray, tied: np.ndarray) -> np.ndarray:
-    """For each column of `mask` the first given pattern that agrees off the ties, or -1."""
+def _matching(
+    given: np.ndarray, mask: np.ndarray, tied: np.ndarray, second: np.ndarray
+) -> np.ndarray:
+    """For each column of `mask` a given pattern that agrees off the ties, or -1. Where several do,
+    one that no other neuron of the same output signs has: what was apart stays apart."""
     on, off = (mask & ~tied).astype(float), (~mask & ~tied).astype(float)
-    wrong = on.T @ ~given + off.T @ given
-    best = np.argmin(wrong, axis=1)
-    return np.where(wrong[np.arange(len(best)), best] == 0, best, -1)
+    fits = on.T @ ~given + off.T @ given == 0
+    found = np.full(len(fits), -1)
+    taken = set()
+    for j in np.argsort(fits.sum(axis=1), kind="stable"):
+        candidates = np.flatnonzero(fits[j])
+        signs = np.sign(second[j]).tobytes()
+        free = [i for i in candidates if (i, signs) not in taken]
+        if len(candidates):
+            found[j] = free[0] if free else candidates[0]
+            taken.add((found[j], signs))
+    return found
 
 
 def _append(patterns: Patterns, new: Patterns) -> Patterns:
