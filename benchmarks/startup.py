@@ -66,7 +66,14 @@ def present(rows: Rows) -> str:
         )
         for case, row in rows.items()
     ]
-    header = ("command", "median (s)", "range (s)", "processor (s)", "repeats", "target (s)")
+    header = (
+        "command",
+        "median (s)",
+        "range (s)",
+        "processor (s)",
+        "repeats",
+        "target (s)",
+    )
     return (
         "Wall time of the whole command in a fresh interpreter, after installation and one "
         "run that is not counted; processor time is the median too.\n\n"

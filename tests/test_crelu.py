@@ -278,7 +278,7 @@ def test_bad_input_is_refused(problem):
         cvxnn.solve(problem, "rfista")
     with pytest.raises(ValueError, match="'al' does not handle C-GReLU"):
         cvxnn.solve(problem.gated, "al")
-    with pytest.raises(ValueError, match="weights must have shape"):
+    with pytest.raises(ValueError, match="warm_start must have shape"):
         cvxnn.solve(problem, "al", warm_start=(np.zeros((1, 3, 1)), np.zeros((1, 3, 1))))
     with pytest.raises(ValueError, match="stop 'paper' has no meaning for solver 'cvxpy'"):
         cvxnn.solve(problem, "cvxpy", stop="paper")

@@ -567,9 +567,6 @@ def test_bad_parts_of_a_network_are_refused(changes, message):
 
 # --------------------------------------------------------------------------------- solving
 
-# Refused, but in words that do not name the argument, or not refused: see the reason.
-NOT_NAMED = pytest.mark.xfail(strict=True, reason="the message does not name the argument")
-
 BAD_SOLVE = {
     "tol negative": ({"tol": -1e-9}, ValueError, "^tol must be >= 0"),
     "tol nan": ({"tol": np.nan}, ValueError, "^tol must be finite"),
@@ -635,14 +632,12 @@ def test_bad_warm_starts_are_refused_before_any_work(problem, start, error, reas
     assert problem.operator.n_forward == problem.operator.n_adjoint == 0
 
 
-@NOT_NAMED
 @pytest.mark.parametrize(("start", "error", "reason"), as_params(BAD_WARM_START))
 def test_bad_warm_starts_are_refused_by_name(problem, start, error, reason):
     with pytest.raises(error, match=f"^warm_start.*{reason}"):
         solve(problem, warm_start=start)
 
 
-@NOT_NAMED
 @pytest.mark.parametrize(
     ("call", "message"),
     [

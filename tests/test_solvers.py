@@ -118,7 +118,9 @@ def test_auto_takes_least_squares_solvers_where_they_apply(monkeypatch):
 
 
 def test_a_solver_that_cannot_says_who_can(problem):
-    with pytest.raises(ValueError, match=r"'direct' does not handle penalty 'neuron'.*rfista"):
+    with pytest.raises(
+        ValueError, match=r"'direct' does not handle C-GReLU with penalty 'neuron'.*rfista"
+    ):
         cvxnn.solve(problem, "direct")
 
 

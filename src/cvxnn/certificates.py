@@ -78,7 +78,9 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
     `Theta` is a further dual candidate, for instance the best one of a solver's run; the
     gradient at the weights is always tried.
     """
-    U = double(problem.check_weights(weights))
+    from cvxnn.problems import check_problem  # which certifies nothing by itself
+
+    U = double(check_problem(problem).check_weights(weights))
     Z = problem.operator_double.forward(U)
     candidates = [problem.loss.gradient(Z)]
     if Theta is not None:

@@ -281,7 +281,7 @@ class Shortage(Smooth):
     def smooth(self) -> Shortage:
         return self
 
-    def point(self, U: np.ndarray) -> Point:
+    def point(self, U: np.ndarray, near: Point | None = None) -> Point:
         return Point(U, self.target - (U[:, :, 0] @ self.X.T) * self.signs)
 
     def gradient(self, point: Point) -> tuple[Any, np.ndarray]:

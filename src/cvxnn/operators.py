@@ -36,6 +36,7 @@ class ExpandedMatrix:
         if self.n * self.p * itemsize <= cache_bytes:
             dtype = np.float64 if is_double(X) else np.float32
             self._float_mask = like(X, np.ascontiguousarray(mask.T, dtype=dtype))
+        self._double: ExpandedMatrix | None = self if is_double(X) else None
         self._active_rows = b""
         self._active_mask: Array | None = None
 
@@ -49,15 +50,16 @@ class ExpandedMatrix:
             flat, mask = self._non_zero_blocks(flat, mask)
         pieces = []
         for rows in self._row_blocks(C):
-            D = self._mask_rows(rows).T if mask is None else mask[:, rows].T
-            DU = xp.reshape(xp.matmul(D, flat), (rows.stop - rows.start, self.d, C))
+            D = self._mask_rows(rows) if mask is None else mask[:, rows]
+            DU = xp.reshape(xp.matmul(D.T, flat), (D.shape[1], self.d, C))
             pieces.append(xp.matmul(self.X[rows, None, :], DU)[:, 0, :])
         return pieces[0] if len(pieces) == 1 else xp.concat(pieces, axis=0)
 
     def adjoint(self, R: Array) -> Array:
-        """M'R: (n, C) -> (p, d, C)."""
+        """M'R: (n, C) -> (p, d, C), in the precision of X."""
         self.n_adjoint += 1
         xp, C = self._xp, R.shape[1]
+        R = xp.astype(R, self.X.dtype, copy=False)
         total = None
         for rows in self._row_blocks(C):
             D = self._mask_rows(rows) if self._float_mask is None else self._float_mask[:, rows]
@@ -88,9 +90,9 @@ class ExpandedMatrix:
 
     def in_double(self) -> ExpandedMatrix:
         """The same operator in float64; it keeps no float copy of the mask."""
-        if is_double(self.X):
-            return self
-        return ExpandedMatrix(double(self.X), self.mask, cache_bytes=0)
+        if self._double is None:
+            self._double = ExpandedMatrix(double(self.X), self.mask, cache_bytes=0)
+        return self._double
 
     def _row_blocks(self, C: int) -> list[slice]:
         # without a float mask the converted rows count too

@@ -29,11 +29,13 @@ from cvxnn.patterns import Patterns, column_norms
 from cvxnn.penalties import PENALTIES, Penalty, make_penalty
 from cvxnn.smooth import Smooth
 from cvxnn.validation import (
+    check_array,
     check_choice,
     check_features,
     check_flag,
     check_number,
     check_targets,
+    same_library,
 )
 
 
@@ -88,9 +90,9 @@ class ConvexProblem:
     def zero_weights(self) -> Array:
         return like(self.operator.X, np.zeros(self.weight_shape))
 
-    def check_weights(self, weights: Any) -> Array:
+    def check_weights(self, weights: Any, name: str = "weights") -> Array:
         """Weights as one array like the problem's data; (p, d) is taken as (p, d, 1)."""
-        return self._check_blocks(weights, self.weight_shape)
+        return self._check_blocks(weights, self.weight_shape, name)
 
     def present(self, U: Array) -> Any:
         """Weights as users see them."""
@@ -117,15 +119,13 @@ class ConvexProblem:
         other.penalty = make_penalty(self.penalty_name, other.lam)
         return other
 
-    def _check_blocks(self, weights: Any, shape: tuple[int, int, int]) -> Array:
-        U = like(self.operator.X, weights)
-        xp = array_namespace(U)
+    def _check_blocks(self, weights: Any, shape: tuple[int, int, int], name: str) -> Array:
+        U = check_array(weights, name)
+        U = like(self.operator.X, U if same_library(U, self.operator.X) else to_numpy(U))
         if U.ndim == 2 and shape[2] == 1:
             U = U[:, :, None]
         if tuple(U.shape) != shape:
-            raise ValueError(f"weights must have shape {shape}, got {tuple(U.shape)}")
-        if not bool(xp.all(xp.isfinite(U))):
-            raise ValueError("weights hold NaN or infinity")
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(U.shape)}")
         return U
 
     def _raw_units(self, U: Array) -> np.ndarray:
@@ -285,12 +285,12 @@ class CReLU(ConvexProblem):
         m, d, C = self.weight_shape
         return np.ascontiguousarray(rows.reshape(m, C, d).transpose(0, 2, 1))
 
-    def check_weights(self, weights: Any) -> Array:
+    def check_weights(self, weights: Any, name: str = "weights") -> Array:
         if isinstance(weights, (tuple, list)) and len(weights) == 2:
             m, d, C = self.weight_shape
-            parts = [self._check_blocks(part, (m // 2, d, C)) for part in weights]
+            parts = [self._check_blocks(part, (m // 2, d, C), name) for part in weights]
             return np.concatenate(parts, axis=0)
-        return super().check_weights(weights)
+        return super().check_weights(weights, name)
 
     def present(self, U: Array) -> tuple[Array, Array]:
         p = len(self.patterns)
@@ -359,9 +359,16 @@ class CReLU(ConvexProblem):
         return self.gated.range_complement(B)
 
 
+def check_problem(problem: Any) -> ConvexProblem:
+    if not isinstance(problem, ConvexProblem):
+        raise TypeError(f"problem must be a CGReLU or CReLU, got {type(problem).__name__}")
+    return problem
+
+
 def lambda_max(problem: ConvexProblem) -> float:
     """The smallest lam for which the zero model is optimal: the dual norm of M' grad f(0), for
     C-ReLU that of its projections onto the cones, which is smaller."""
+    check_problem(problem)
     name = problem.penalty_name
     if name in ("l2", "none"):
         raise ValueError(f"penalty {name!r} has no lambda_max: no strength gives the zero model")

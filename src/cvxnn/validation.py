@@ -69,7 +69,7 @@ def check_targets(Y: Any, X: Array) -> tuple[Array, bool]:
     _check_finite(array, "Y")
     xp = array_namespace(array)
     array = xp.reshape(array, (array.shape[0], 1)) if flat else array
-    return like(X, array if _same_library(array, X) else to_numpy(array)), flat
+    return like(X, array if same_library(array, X) else to_numpy(array)), flat
 
 
 def check_mask(mask: Any) -> np.ndarray:
@@ -226,7 +226,7 @@ def _check_finite(array: Array, name: str) -> None:
     )
 
 
-def _same_library(a: Array, b: Array) -> bool:
+def same_library(a: Array, b: Array) -> bool:
     return array_namespace(a) is array_namespace(b)
 
 

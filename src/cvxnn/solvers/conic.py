@@ -34,6 +34,10 @@ class CVXPY:
     backend: str = "CLARABEL"
     settings: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.backend, str):
+            raise TypeError(f"backend must be a solver's name, got {self.backend!r}")
+
     def iterates(
         self, problem: Any, start: Array, stop: str = "gap", state: Any = None
     ) -> Iterator[Iterate]:

@@ -18,7 +18,7 @@ from typing import Any
 from cvxnn.arrays import Array, array_namespace, is_double
 from cvxnn.certificates import Certificate, certify, lower_bound_of, relative_gap
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.problems import ConvexProblem
+from cvxnn.problems import ConvexProblem, check_problem
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Solver, StalledError
 from cvxnn.solvers.conic import CVXPY
@@ -35,6 +35,9 @@ DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
 # A run diverges if an iterate is worse than the best one by this factor, or not a number.
 DIVERGENCE_FACTOR = 1e8
+
+
+_OWN_OPTIONS = ("tol", "stop", "max_iter", "max_seconds", "warm_start", "callback", "on_failure")
 
 
 class Status(enum.StrEnum):
@@ -178,8 +181,7 @@ def solve(
 
     An interrupt (Ctrl-C) ends the run and returns the best point with its certificate.
     """
-    if not isinstance(problem, ConvexProblem):
-        raise TypeError(f"problem must be a CGReLU or CReLU, got {type(problem).__name__}")
+    check_problem(problem)
     check_choice(stop, "stop", DEFAULT_TOL)
     check_choice(on_failure, "on_failure", ("warn", "raise", "ignore"))
     tol = DEFAULT_TOL[stop] if tol is None else check_number(tol, "tol", minimum=0)
@@ -201,7 +203,11 @@ def solve(
     if isinstance(warm_start, Solution):
         state = warm_start.state if warm_start.solver.name == method.name else None
         warm_start = warm_start.weights
-    start = problem.zero_weights() if warm_start is None else problem.check_weights(warm_start)
+    start = (
+        problem.zero_weights()
+        if warm_start is None
+        else problem.check_weights(warm_start, "warm_start")
+    )
 
     run = _Run(problem, tol, stop, limit, seconds, callback)
     solution = run.finish(method, *run.consume(method, start, state))
@@ -268,7 +274,7 @@ class _Run:
             status = Status.CONVERGED
         return Solution(
             problem=self.problem,
-            weights=self.problem.present(self.best_U),
+            weights=self.problem.present(self.problem.check_weights(self.best_U)),
             certificate=certificate,
             dual=self.best_Theta,
             status=status,
@@ -378,7 +384,7 @@ class _Run:
 
 def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str, Any]) -> Solver:
     if not isinstance(solver, str):
-        if not hasattr(solver, "iterates"):
+        if isinstance(solver, type) or not hasattr(solver, "iterates"):
             raise TypeError(
                 f"solver must be a name or a solver object, got {type(solver).__name__}; "
                 f"{suggest('', ['auto', *SOLVERS])}"
@@ -393,8 +399,8 @@ def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str
     known = [f.name for f in fields(cls)]
     for option in options:
         if option not in known:
-            hint = suggest(option, known) if known else "it has no options"
-            raise TypeError(f"solver {solver!r} has no option {option!r}; {hint}")
+            hint = suggest(option, [*known, *_OWN_OPTIONS])
+            raise TypeError(f"neither solve nor solver {solver!r} has {option!r}; {hint}")
     return cls(**options)
 
 

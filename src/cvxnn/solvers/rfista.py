@@ -86,10 +86,10 @@ class RFISTA:
             yield Iterate(y.U, y.fit, Theta, gradient, residual, eta, state=eta)
 
             for _ in range(self.max_backtracks + 1):
-                x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta))
+                x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta), near=y)
                 distance = squared_norm(x_new.U - y.U) / 2
                 bregman = smooth.bregman(x_new, y)
-                if self.step == "fixed" or bregman <= distance / eta:
+                if self.step == "fixed" or bregman <= distance / eta or distance == 0:
                     break
                 eta = min(self.shrink * eta, distance / bregman)
             else:

@@ -1,0 +1,42 @@
+"""Sphinx configuration; `make docs` builds the site into docs/_build/html."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "cvxnn"
+author = "the cvxnn developers"
+copyright = author
+release = version = metadata.version("cvxnn")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings"]
+exclude_patterns = ["_build"]
+
+myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+default_role = "code"
+autodoc_member_order = "bysource"
+maximum_signature_line_length = 80
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"cvxnn {release}"
+html_static_path = ["_static"]
+html_css_files = ["cvxnn.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_sidebars = {"**": ["globaltoc.html"]}
+html_theme_options = {
+    "logo": {"text": "cvxnn"},
+    "navbar_center": [],
+    "navbar_end": ["theme-switcher"],
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "tango",
+    "pygments_dark_style": "monokai",
+}
