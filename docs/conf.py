@@ -21,7 +21,9 @@ myst_heading_anchors = 3
 
 default_role = "code"
 autodoc_member_order = "bysource"
-maximum_signature_line_length = 80
+autodoc_typehints = "none"
+maximum_signature_line_length = 100
+smartquotes = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"cvxnn {release}"

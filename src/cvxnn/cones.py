@@ -85,7 +85,7 @@ class Cones:
         self.n, self.d = X.shape
         self.p = mask.shape[1]
         self.gates = gates
-        self.signs = np.where(mask.T, np.int8(1), np.int8(-1))  # (p, n)
+        self.signs = np.ascontiguousarray(np.where(mask.T, np.int8(1), np.int8(-1)))  # (p, n)
         self._without_gate = np.zeros(0, dtype=int)
 
     def residuals(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:

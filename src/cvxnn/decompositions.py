@@ -258,10 +258,9 @@ def approximate(blocks: _Blocks, rho: float, tol: float, max_iter: int) -> _Resu
     w: Any = np.zeros((*blocks.u.shape, 1))
     try:
         for n_iter, iterate in enumerate(RFISTA().iterates(hinge, w, "paper")):
-            if iterate.residual is None:
-                continue
             w = iterate.U
-            if iterate.residual <= tol or n_iter >= 2 * max_iter:
+            assert iterate.residual is not None  # "paper" was asked for
+            if iterate.residual <= tol or n_iter >= max_iter:
                 break
     except StalledError:
         pass  # as good as rounding lets it be
@@ -277,11 +276,13 @@ class Shortage(Smooth):
         self.X, self.signs, self.target = blocks.X, blocks.signs, blocks.shortage()
         self.penalty = NeuronGroups(rho)
 
+    affine_gradient = False
+
     @property
     def smooth(self) -> Shortage:
         return self
 
-    def point(self, U: np.ndarray, near: Point | None = None) -> Point:
+    def point(self, U: np.ndarray) -> Point:
         return Point(U, self.target - (U[:, :, 0] @ self.X.T) * self.signs)
 
     def gradient(self, point: Point) -> tuple[Any, np.ndarray]:

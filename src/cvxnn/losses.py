@@ -20,6 +20,7 @@ from cvxnn.validation import check_choice
 
 class Loss(Protocol):
     Y: Array  # (n, C) targets
+    affine_gradient: bool  # of a quadratic
 
     def value(self, Z: Array) -> float:
         """f(Z), summed in float64."""
@@ -52,6 +53,8 @@ class SquaredLoss:
     -f*(Theta) = -<Theta, Y> - s/2 ||Theta||^2 with s = n C, so the best scaling is a parabola's
     vertex, clipped to what the penalty allows.
     """
+
+    affine_gradient = True
 
     def __init__(self, Y: Array) -> None:
         self.Y = Y

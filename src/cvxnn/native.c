@@ -1,6 +1,9 @@
 /* Compiled kernels. Each has a NumPy twin in the package, which is used where this file was not
  * built and which the tests hold it against.
  *
+ * hinge_pull, hinge_bregman: the constraint terms of the augmented Lagrangian, see
+ * solvers/augmented_lagrangian.py.
+ *
  * project_blocks: many projections onto {w : s_j <x_j, w> >= b_j for all rows j}, see cones.py.
  * The active rows A of a block are kept as A' = Q R (Q by rows in `Qt`), appended by
  * reorthogonalised Gram-Schmidt and removed by Givens rotations.
@@ -37,6 +40,33 @@ static inline __attribute__((always_inline)) void axpy(double t, const double *a
                                                        index_t d)
 {
     for (index_t i = 0; i < d; i++) b[i] += t * a[i];
+}
+
+/* X in tiles of TILE rows that lie feature by feature, the last one filled up with zeros. */
+#define TILE 32
+static index_t padded(index_t n) { return (n + TILE - 1) / TILE * TILE; }
+
+static double *make_tiles(const double *X, index_t n, index_t d)
+{
+    double *tiles = calloc(padded(n) * d, sizeof(double));
+    if (tiles)
+        for (index_t j = 0; j < n; j++)
+            for (index_t i = 0; i < d; i++)
+                tiles[(j / TILE * d + i) * TILE + j % TILE] = X[j * d + i];
+    return tiles;
+}
+
+/* The products of all rows with w; each tile is summed in registers. */
+static inline __attribute__((always_inline)) void products(const double *tiles, index_t n,
+                                                           index_t d, const double *w, double *out)
+{
+    for (index_t t = 0; t < padded(n) / TILE; t++) {
+        const double *x = tiles + t * d * TILE;
+        double sum[TILE] = {0};
+        for (index_t i = 0; i < d; i++)
+            for (int l = 0; l < TILE; l++) sum[l] += w[i] * x[i * TILE + l];
+        memcpy(out + t * TILE, sum, sizeof sum);
+    }
 }
 
 typedef struct {
@@ -170,27 +200,12 @@ static inline __attribute__((always_inline)) index_t solve_on_active_rows(block_
     return bounced;
 }
 
-/* The products of all rows with w, from X in tiles of TILE rows that lie feature by feature: each
- * tile is summed in registers. */
-#define TILE 32
-static inline __attribute__((always_inline)) void products(const block_t *B)
-{
-    index_t d = B->d, n_tiles = (B->n + TILE - 1) / TILE;
-    for (index_t t = 0; t < n_tiles; t++) {
-        const double *x = B->tiles + t * d * TILE;
-        double sum[TILE] = {0};
-        for (index_t i = 0; i < d; i++)
-            for (int l = 0; l < TILE; l++) sum[l] += B->w[i] * x[i * TILE + l];
-        memcpy(B->residual + t * TILE, sum, sizeof sum);
-    }
-}
-
 static inline __attribute__((always_inline)) index_t most_violated(block_t *B, double limit,
                                                                    index_t banned)
 {
     index_t n = B->n;
     double *r = B->residual;
-    products(B);
+    products(B->tiles, n, B->d, B->w, r);
     for (index_t j = 0; j < n; j++) r[j] *= B->sign[j];
     if (B->offset)
         for (index_t j = 0; j < n; j++) r[j] -= B->offset[j];
@@ -273,18 +288,14 @@ int project_blocks(index_t n, index_t d, const double *X, const int8_t *signs, i
                    const double *enough, index_t *rows, double *gamma, index_t *count,
                    double *result, double tolerance, double dependent, index_t max_iter)
 {
-    index_t padded = (n + TILE - 1) / TILE * TILE;
-    double *work = malloc((2 * d * d + 6 * (d + 1) + padded) * sizeof(double));
-    double *tiles = calloc(padded * d, sizeof(double));
+    double *work = malloc((2 * d * d + 6 * (d + 1) + padded(n)) * sizeof(double));
+    double *tiles = make_tiles(X, n, d);
     index_t *row = malloc((d + 1) * sizeof(index_t));
     uint8_t *active = calloc(n, 1);
     if (!work || !tiles || !row || !active) {
         free(work), free(tiles), free(row), free(active);
         return 1;
     }
-    for (index_t j = 0; j < n; j++)
-        for (index_t i = 0; i < d; i++)
-            tiles[(j / TILE * d + i) * TILE + j % TILE] = X[j * d + i];
     block_t B = {.n = n, .d = d, .X = X, .row = row, .active = active, .tiles = tiles};
     B.Qt = work, B.R = B.Qt + d * d, B.c = B.R + d * d;
     B.s = B.c + d + 1, B.z = B.s + d + 1, B.q = B.z + d + 1, B.gamma = B.q + d + 1;
@@ -304,4 +315,66 @@ int project_blocks(index_t n, index_t d, const double *X, const int8_t *signs, i
     }
     free(work), free(tiles), free(row), free(active);
     return 0;
+}
+
+/* pull[b] = sum_j delta h_j s_j x_j with h = (gamma_b / delta - s_j <x_j, u_b>)_+, for the blocks b
+ * listed in `block`: U and pull have a row for each of them, gamma and pattern for every block. */
+FAST static void pull_of_block(index_t n, index_t d, const double *X, const double *tiles,
+                               const int8_t *sign, const double *u, const double *gamma,
+                               double delta, double *product, double *pull)
+{
+    products(tiles, n, d, u, product);
+    for (index_t j = 0; j < n; j++) product[j] = gamma[j] - delta * sign[j] * product[j];
+    for (index_t i = 0; i < d; i++) pull[i] = 0.0;
+    for (index_t j = 0; j < n; j++)
+        if (product[j] > 0.0) axpy(sign[j] * product[j], X + j * d, pull, d);
+}
+
+int hinge_pull(index_t n, index_t d, const double *X, const int8_t *signs, index_t n_blocks,
+               const index_t *block, const index_t *pattern, const double *U, const double *gamma,
+               double delta, double *pull)
+{
+    double *tiles = make_tiles(X, n, d), *product = malloc(padded(n) * sizeof(double));
+    int failed = !tiles || !product;
+    for (index_t b = 0; b < n_blocks && !failed; b++)
+        pull_of_block(n, d, X, tiles, signs + pattern[block[b]] * n, U + b * d,
+                      gamma + block[b] * n, delta, product, pull + b * d);
+    free(tiles), free(product);
+    return failed;
+}
+
+/* sum_j (h' - h)^2 + 2 h (h' - a') with a = gamma_b / delta - s_j <x_j, u_b>, h = a_+, and the
+ * primes for the new block: the divergence of the hinges, over delta / 2. */
+FAST static double divergence_of_block(index_t n, index_t d, const double *tiles,
+                                       const int8_t *sign, const double *u_new, const double *u,
+                                       const double *gamma, double delta, double *work)
+{
+    double *new = work, *old = work + padded(n), lane[LANES] = {0}, sum = 0.0;
+    products(tiles, n, d, u_new, new);
+    products(tiles, n, d, u, old);
+    for (index_t j = 0; j < n; j++) {
+        double c = gamma[j] / delta, a_new = c - sign[j] * new[j], a = c - sign[j] * old[j];
+        double h_new = a_new > 0.0 ? a_new : 0.0, h = a > 0.0 ? a : 0.0;
+        new[j] = (h_new - h) * (h_new - h) + 2.0 * h * (h_new - a_new);
+    }
+    index_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (int l = 0; l < LANES; l++) lane[l] += new[j + l];
+    for (; j < n; j++) sum += new[j];
+    for (int l = 0; l < LANES; l++) sum += lane[l];
+    return sum;
+}
+
+int hinge_bregman(index_t n, index_t d, const double *X, const int8_t *signs, index_t n_blocks,
+                  const index_t *block, const index_t *pattern, const double *U_new,
+                  const double *U, const double *gamma, double delta, double *divergence)
+{
+    double *tiles = make_tiles(X, n, d), *work = malloc(2 * padded(n) * sizeof(double));
+    int failed = !tiles || !work;
+    for (index_t b = 0; b < n_blocks && !failed; b++)
+        divergence[b] = divergence_of_block(n, d, tiles, signs + pattern[block[b]] * n,
+                                            U_new + b * d, U + b * d, gamma + block[b] * n, delta,
+                                            work);
+    free(tiles), free(work);
+    return failed;
 }

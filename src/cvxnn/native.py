@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -50,20 +51,16 @@ def project_blocks(
     max_iter: int,
 ) -> np.ndarray:
     """Project the blocks as `cones.Cones.project` does; rows, gamma and count (C-contiguous, int64,
-    float64, int64) are the warm start and are overwritten. Blocks are shared among threads; the
-    result does not depend on how."""
+    float64, int64) are the warm start and are overwritten."""
     n, d = X.shape
-    n_blocks = len(points)
-    X, signs = np.ascontiguousarray(X), np.ascontiguousarray(signs, dtype=np.int8)
-    points = np.ascontiguousarray(points, dtype=np.float64)
+    X, points, enough = _doubles(X), _doubles(points), _doubles(enough)
+    signs = np.ascontiguousarray(signs, dtype=np.int8)
     pattern = np.ascontiguousarray(pattern, dtype=np.int64)
-    offsets = None if offsets is None else np.ascontiguousarray(offsets, dtype=np.float64)
-    enough = np.ascontiguousarray(enough, dtype=np.float64)
+    offsets = None if offsets is None else _doubles(offsets)
     result = np.empty_like(points)
-    call = library().project_blocks
 
     def run(part: slice) -> int:
-        return call(
+        return library().project_blocks(
             ctypes.c_int64(n),
             ctypes.c_int64(d),
             _pointer(X),
@@ -82,17 +79,99 @@ def project_blocks(
             ctypes.c_int64(max_iter),
         )
 
+    _share(run, len(points))
+    return result
+
+
+def hinge_pull(
+    X: np.ndarray,
+    signs: np.ndarray,
+    block: np.ndarray,
+    pattern: np.ndarray,
+    U: np.ndarray,
+    gamma: np.ndarray,
+    delta: float,
+) -> np.ndarray:
+    """X~'(gamma - delta X~ u)_+ for the listed blocks, whose weights are the rows of U."""
+    U, pull = _doubles(U), np.empty((len(block), X.shape[1]))
+
+    def run(part: slice) -> int:
+        head = _hinge_arguments(X, signs, block[part], pattern)
+        return library().hinge_pull(
+            *head,
+            _pointer(U[part]),
+            _pointer(gamma),
+            ctypes.c_double(delta),
+            _pointer(pull[part]),
+        )
+
+    _share(run, len(block))
+    return pull
+
+
+def hinge_bregman(
+    X: np.ndarray,
+    signs: np.ndarray,
+    block: np.ndarray,
+    pattern: np.ndarray,
+    U_new: np.ndarray,
+    U: np.ndarray,
+    gamma: np.ndarray,
+    delta: float,
+) -> float:
+    """The divergence of the hinges of the listed blocks, over delta / 2."""
+    U_new, U, divergence = _doubles(U_new), _doubles(U), np.empty(len(block))
+
+    def run(part: slice) -> int:
+        head = _hinge_arguments(X, signs, block[part], pattern)
+        return library().hinge_bregman(
+            *head,
+            _pointer(U_new[part]),
+            _pointer(U[part]),
+            _pointer(gamma),
+            ctypes.c_double(delta),
+            _pointer(divergence[part]),
+        )
+
+    _share(run, len(block))
+    return float(divergence.sum())
+
+
+def _hinge_arguments(
+    X: np.ndarray, signs: np.ndarray, block: np.ndarray, pattern: np.ndarray
+) -> tuple[Any, ...]:
+    return (
+        ctypes.c_int64(X.shape[0]),
+        ctypes.c_int64(X.shape[1]),
+        _pointer(X),
+        _pointer(signs),
+        ctypes.c_int64(len(block)),
+        _pointer(block),
+        _pointer(pattern),
+    )
+
+
+def _share(run: Callable[[slice], int], n_blocks: int) -> None:
+    """Run over all blocks, shared among threads: ctypes lets go of the interpreter lock. Blocks
+    are independent, so the result does not depend on how they are shared."""
     workers = min(n_threads(), max(1, n_blocks // 8))
     edges = np.linspace(0, n_blocks, (4 * workers if workers > 1 else 1) + 1).astype(int)
     parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
     if workers == 1:
         failed = [run(part) for part in parts]
     else:
-        with ThreadPoolExecutor(workers) as pool:  # ctypes lets go of the interpreter lock
-            failed = list(pool.map(run, parts))
+        failed = list(_pool(workers).map(run, parts))
     if any(failed):
-        raise MemoryError("no memory for the cone projections")
-    return result
+        raise MemoryError("no memory for the compiled kernels")
+
+
+@cache
+def _pool(workers: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(workers, thread_name_prefix="cvxnn")
+
+
+def _doubles(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array, dtype=np.float64)
 
 
 def _pointer(array: np.ndarray) -> ctypes.c_void_p:

@@ -115,6 +115,7 @@ class ExpandedMatrix:
         indices = xp.nonzero(active)[0]
         key = to_numpy(active).tobytes()
         if self._active_mask is None or key != self._active_rows:
+            self._active_mask = None  # before the new one is made: it may be large
             self._active_rows, self._active_mask = key, xp.take(mask, indices, axis=0)
         return xp.take(flat, indices, axis=0), self._active_mask
 

@@ -4,9 +4,9 @@ A point carries its weights and their predictions, so that extrapolation costs n
 
 Single precision is for products only. Weights and predictions are kept in double: rounding the
 weights would make steps below 1e-7 of them vanish, which stalls a run at relative gaps of 1e-3.
-And the prediction of a new point is that of a point near by plus the product of the difference,
-whose rounding is relative to a small quantity; every now and then one product is made in double,
-so that what is left does not add up.
+And predictions are those of a reference point, computed in double, plus the product of the
+difference from it in single precision, whose rounding is relative to a small quantity. The
+reference moves along every now and then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from cvxnn.arrays import Array, double, is_double, like
 from cvxnn.losses import Loss
 
-MAX_DIFFERENCES = 200  # products in single precision between two in double
+REFERENCE_USES = 100  # products in single precision between two in double
 
 
 class Point(NamedTuple):
@@ -29,19 +29,24 @@ class Smooth:
 
     def __init__(self, operator: Any, loss: Loss) -> None:
         self.operator, self.loss = operator, loss
-        self._n_differences = 0
+        self._reference: Point | None = None
+        self._n_uses = 0
 
-    def point(self, U: Array, near: Point | None = None) -> Point:
-        """The point with weights U; `near` is one that may save digits in single precision."""
+    @property
+    def affine_gradient(self) -> bool:
+        """Whether the gradient is an affine function of U, so that it can be combined."""
+        return self.loss.affine_gradient
+
+    def point(self, U: Array) -> Point:
         if is_double(self.operator.X):
             return Point(U, self.operator.forward(U))
         U = double(U)
-        if near is None or self._n_differences == MAX_DIFFERENCES:
-            self._n_differences = 0
-            return Point(U, self.operator.in_double().forward(U))
-        self._n_differences += 1
-        difference = like(self.operator.X, U - near.U)
-        return Point(U, near.fit + self.operator.forward(difference))
+        if self._reference is None or self._n_uses >= REFERENCE_USES:
+            self._reference, self._n_uses = Point(U, self.operator.in_double().forward(U)), 0
+            return self._reference
+        self._n_uses += 1
+        difference = like(self.operator.X, U - self._reference.U)
+        return Point(U, self._reference.fit + self.operator.forward(difference))
 
     def gradient(self, point: Point) -> tuple[Array, Array]:
         """Theta = grad f(M U), and the gradient M'Theta with respect to U."""

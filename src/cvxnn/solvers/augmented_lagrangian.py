@@ -25,6 +25,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from cvxnn import native
 from cvxnn.arrays import Array
 from cvxnn.cones import ActiveRows
 from cvxnn.penalties import Penalty
@@ -153,8 +154,7 @@ class _Outer:
         iterates = self.settings.inner.iterates(lagrangian, U, "paper", eta)
         try:
             for iterate in iterates:
-                if iterate.residual is None:
-                    continue
+                assert iterate.residual is not None  # "paper" was asked for
                 U, residual, eta = iterate.U, iterate.residual, iterate.step_size
                 self.n_unreported += 1
                 if residual <= tol or self.n_unreported >= self.settings.max_inner:
@@ -195,10 +195,13 @@ class Lagrangian(Smooth):
     def __init__(self, problem: CReLU, gamma: np.ndarray, delta: float) -> None:
         super().__init__(problem.operator, problem.loss)
         self.problem, self.gamma, self.delta = problem, gamma, delta
-        self.X = problem.operator.X
+        self.X = np.ascontiguousarray(problem.operator.X)
         self.signs = problem.cones.signs
         self.pattern = problem.pattern_of_block
+        self.compiled = native.library() is not None and self.X.dtype == gamma.dtype == np.float64
         self.pull = self._pull(np.flatnonzero(gamma.any(axis=1)), gamma)
+
+    affine_gradient = False  # hinges
 
     @property
     def smooth(self) -> Lagrangian:
@@ -216,20 +219,15 @@ class Lagrangian(Smooth):
         rows = self.problem.flat(point.U)
         active = _non_zero(rows)
         pull = self.pull.copy()
-        hinge = np.maximum(self._slack(rows, active), 0.0)
-        pull[active] = (self.delta * hinge * self.signs[self.pattern[active]]) @ self.X
+        pull[active] = self._hinge_pull(rows, active)
         return Theta, G - self.problem.unflat(pull)
 
     def bregman(self, new: Point, old: Point) -> float:
         """With a = gamma/delta - X~u and h = a_+ the hinge's divergence is
         delta/2 ((h' - h)^2 + 2 h (h' - a')), a sum of non-negative terms."""
         rows_new, rows_old = self.problem.flat(new.U), self.problem.flat(old.U)
-        active = np.union1d(_non_zero(rows_new), _non_zero(rows_old))
-        slack_new = self._slack(rows_new, active)
-        hinge_new = np.maximum(slack_new, 0.0)
-        hinge = np.maximum(self._slack(rows_old, active), 0.0)
-        jump = hinge_new - hinge
-        divergence = float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
+        active = _non_zero(rows_new, rows_old)
+        divergence = self._hinge_bregman(rows_new, rows_old, active)
         return super().bregman(new, old) + self.delta / 2 * divergence
 
     def constraint_gap(self, U: Array) -> float:
@@ -246,6 +244,33 @@ class Lagrangian(Smooth):
         gamma[active] = self.delta * np.maximum(self._slack(rows, active), 0.0)
         return gamma
 
+    def _hinge_pull(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
+        """X~'(gamma - delta X~ u)_+ of the active blocks: (k, d)."""
+        if self.compiled:
+            return native.hinge_pull(
+                self.X, self.signs, active, self.pattern, rows[active], self.gamma, self.delta
+            )
+        hinge = np.maximum(self._slack(rows, active), 0.0)
+        return (self.delta * hinge * self.signs[self.pattern[active]]) @ self.X
+
+    def _hinge_bregman(self, new: np.ndarray, old: np.ndarray, active: np.ndarray) -> float:
+        if self.compiled:
+            return native.hinge_bregman(
+                self.X,
+                self.signs,
+                active,
+                self.pattern,
+                new[active],
+                old[active],
+                self.gamma,
+                self.delta,
+            )
+        slack_new = self._slack(new, active)
+        hinge_new = np.maximum(slack_new, 0.0)
+        hinge = np.maximum(self._slack(old, active), 0.0)
+        jump = hinge_new - hinge
+        return float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
+
     def _signed_products(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
         """X~_b u_b for the active blocks: (k, n)."""
         return (rows[active] @ self.X.T) * self.signs[self.pattern[active]]
@@ -260,5 +285,6 @@ class Lagrangian(Smooth):
         return pull
 
 
-def _non_zero(rows: np.ndarray) -> np.ndarray:
-    return np.flatnonzero(np.any(rows != 0, axis=1))
+def _non_zero(*rows: np.ndarray) -> np.ndarray:
+    """The blocks that are non-zero in any of the given weights."""
+    return np.flatnonzero(np.any([np.any(part != 0, axis=1) for part in rows], axis=0))

@@ -78,15 +78,24 @@ class RFISTA:
         smooth, penalty = problem.smooth, problem.penalty
         x = y = smooth.point(start)
         t, eta, first = 1.0, state or self.first_step, state is None
+        momentum: float = 0.0
+        shown_gradient: Any = None
         while True:
             Theta, gradient = smooth.gradient(y)
-            residual = None
+            shown, residual = x, None
             if stop == "paper":
-                residual = math.sqrt(squared_norm(penalty.min_norm_subgradient(y.U, gradient)))
-            yield Iterate(y.U, y.fit, Theta, gradient, residual, eta, state=eta)
+                # the rule is about x, whose gradient comes for nothing if that of y is affine;
+                # otherwise y itself is shown, and returned if it meets the rule
+                if momentum == 0 or not smooth.affine_gradient:
+                    shown, shown_gradient = y, gradient
+                else:
+                    shown_gradient = (gradient + momentum * shown_gradient) / (1 + momentum)
+                subgradient = penalty.min_norm_subgradient(shown.U, shown_gradient)
+                residual = math.sqrt(squared_norm(subgradient))
+            yield Iterate(shown.U, shown.fit, Theta, gradient, residual, eta, state=eta)
 
             for _ in range(self.max_backtracks + 1):
-                x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta), near=y)
+                x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta))
                 distance = squared_norm(x_new.U - y.U) / 2
                 bregman = smooth.bregman(x_new, y)
                 if self.step == "fixed" or bregman <= distance / eta or distance == 0:
@@ -97,20 +106,18 @@ class RFISTA:
                     f"the line search found no step after {self.max_backtracks} reductions: "
                     "the point is optimal up to rounding, or max_backtracks is too small"
                 )
-            yield Iterate(x_new.U, x_new.fit, step_size=eta)
-
-            if distance == 0 and y is x:
+            if distance == 0 and momentum == 0:
                 raise StalledError("a proximal gradient step no longer changes the point")
             eta = self._next_step(eta, distance, bregman, first)
             first = False
 
             uphill = float(array_namespace(x.U).sum((y.U - x_new.U) * (x_new.U - x.U))) > 0
             if not self.acceleration or (self.restart and uphill):
-                t, y = 1.0, x_new
+                t, momentum = 1.0, 0.0
             else:
                 t_new = (1 + math.sqrt(1 + 4 * t * t)) / 2
-                t, y = t_new, smooth.extrapolate(x_new, x, (t - 1) / t_new)
-            x = x_new
+                t, momentum = t_new, (t - 1) / t_new
+            x, y = x_new, smooth.extrapolate(x_new, x, momentum)
 
     def _next_step(self, eta: float, distance: float, bregman: float, first: bool) -> float:
         if self.step == "forward":
