@@ -39,7 +39,7 @@ def compile_kernels(source: Path, library: Path) -> bool:
     if shutil.which(compiler[0]) is None or os.name != "posix":
         sys.stderr.write(f"cvxnn: no C compiler {compiler[0]!r}: using NumPy kernels\n")
         return False
-    flags = ["-O3", "-std=c11", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"]
+    flags = ["-O3", "-std=gnu11", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"]
     done = subprocess.run([*compiler, *flags], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(f"cvxnn: kernels were not built, using NumPy:\n{done.stderr}\n")

@@ -166,6 +166,20 @@ def test_interior_points_are_strictly_inside_even_where_gates_tie():
     assert Cones(X[:3], mask[:3], gate[:, None]).tie_notes() == ()
 
 
+def test_gates_with_a_bias_are_said_to_be_no_points_of_cones_without():
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    patterns = cvxnn.sample_patterns(X, 20, bias=True, random_state=0)
+    with pytest.warns(cvxnn.PatternWarning):  # few of these have a cone at all
+        problem = cvxnn.CReLU(X, X[:, 0], patterns, lam=0.1)
+    assert "have a bias, which the cones have not" in problem.notes[0]
+    assert not any("tie with" in note for note in problem.notes)
+    with_bias = cvxnn.CReLU(X, X[:, 0], patterns, lam=0.1, bias=True)
+    assert with_bias.notes == ()
+    shares = cvxnn.sample_patterns(X, 20, active_share=0.9, random_state=0)
+    with pytest.raises(ValueError, match="gates with a bias need a problem with bias=True"):
+        cvxnn.CReLU(X, X[:, 0], shares, lam=0.1)
+
+
 def test_the_papers_singular_cone():
     cones = Cones(SINGULAR_X, np.ones((4, 1), bool), None)
     assert cones.singular[0]

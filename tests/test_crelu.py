@@ -2,6 +2,7 @@
 together."""
 
 import itertools
+import warnings
 
 import cvxpy
 import numpy as np
@@ -257,6 +258,22 @@ def test_limits_hold_inside_a_subproblem(problem):
     timed = cvxnn.solve(hard, AL(max_inner=10**6), tol=1e-14, max_seconds=0.3, on_failure="ignore")
     assert timed.status is Status.TIME_LIMIT
     assert timed.seconds < 3
+    inner = cvxnn.solve(
+        hard.with_lam(1e-9), "decomposition", gated_tol=0, max_seconds=0.2, on_failure="ignore"
+    )
+    assert inner.status is Status.TIME_LIMIT
+    assert inner.seconds < 3
+
+
+def test_infeasible_weights_are_not_certified(problem):
+    gated = cvxnn.solve(problem.gated)
+    weights = np.concatenate([gated.weights, np.zeros_like(gated.weights)])
+    assert problem.max_violation(weights) > 1e-3
+    with pytest.raises(ValueError, match="outside their cones by"):
+        cvxnn.certify(problem, weights)
+    feasible, _ = problem.make_feasible(weights)
+    certificate = cvxnn.certify(problem, feasible)
+    assert certificate.objective >= oracle(problem).certificate.lower_bound
 
 
 @pytest.mark.parametrize(
@@ -399,7 +416,9 @@ def dual_function(problem, gamma):
     _, program = conic_program(cvxpy, problem)
     constraint = program.constraints[0].args[1]  # X~ v, (n, blocks)
     lagrangian = program.objective.expr - cvxpy.sum(cvxpy.multiply(gamma.T, constraint))
-    return cvxpy.Problem(cvxpy.Minimize(lagrangian)).solve(solver="CLARABEL", **TIGHT)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+        return cvxpy.Problem(cvxpy.Minimize(lagrangian)).solve(solver="CLARABEL", **TIGHT)
 
 
 def test_a_real_set(data_folder):

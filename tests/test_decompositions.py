@@ -6,8 +6,9 @@ import pytest
 import cvxnn
 from conftest import make_data, make_problem
 from cvxnn.cones import Cones
-from cvxnn.decompositions import METHODS, _non_zero_blocks
+from cvxnn.decompositions import FUNCTIONS, _non_zero_blocks
 from cvxnn.problems import CReLU
+from cvxnn.solvers.decomposition import METHODS
 
 EVERYWHERE = [name for name in METHODS if name != "closed-form"]
 
@@ -179,6 +180,8 @@ def test_algorithm_one_end_to_end():
     assert solution.certificate.max_violation <= 1e-12
     best = cvxnn.solve(problem, "al", tol=1e-5).certificate
     assert solution.certificate.lower_bound <= best.objective <= solution.certificate.objective
+    with pytest.raises(ValueError, match="did you mean 'min-norm'"):
+        cvxnn.solve(problem, "decomposition", method="min-nrm")
     worse = cvxnn.solve(problem, "decomposition", method="gate", on_failure="ignore")
     assert worse.certificate.objective > solution.certificate.objective
 
@@ -215,3 +218,14 @@ def test_blocks_are_those_of_the_solution(tall):
     assert len(blocks.u) == tall.n_active
     np.testing.assert_array_equal(blocks.u, tall.weights[i, :, k])
     assert isinstance(blocks.cones, Cones)
+
+
+def test_the_names_are_those_of_the_functions():
+    assert set(METHODS) == set(FUNCTIONS)
+
+
+def test_a_decomposition_says_what_it_is(tall):
+    text = repr(cvxnn.decompose(tall))
+    assert "min-norm" in text
+    assert "norm ratio" in text
+    assert len(text) < 400

@@ -128,6 +128,17 @@ def test_neurons_that_are_off_everywhere_drop_out():
         dead.to_convex(X)
 
 
+def test_the_zero_network_goes_both_ways():
+    X, _ = make_data(15, 3)
+    zero = ReLUNetwork.from_convex(np.zeros((4, 3, 1)), np.zeros((4, 3, 1)))
+    patterns = cvxnn.sample_patterns(X, 4, random_state=0)
+    found, (V, W) = zero.to_convex(X, patterns=patterns)
+    assert found is patterns
+    assert not V.any()
+    assert not W.any()
+    assert zero.merged(X).n_neurons == 0
+
+
 def test_balancing_keeps_the_function_and_lowers_the_objective():
     network, (X, Y) = random_network(), make_data(20, 3, C=2)
     balanced = network.balanced()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.arrays import Array, array_namespace, double, is_double
 from cvxnn.penalties import NoPenalty
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # At lam = 0 a dual point has to satisfy M'Theta = 0; it counts if it does so to this precision.
 DUAL_FEASIBILITY = 1e-9
+# Distance from a cone, relative to the largest weight, that counts as rounding.
+FEASIBILITY, SINGLE_FEASIBILITY = 1e-9, 1e-5
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,14 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
     """
     from cvxnn.problems import check_problem  # which certifies nothing by itself
 
-    U = double(check_problem(problem).check_weights(weights))
+    checked = check_problem(problem).check_weights(weights)
+    U = double(checked)
+    violation, size = problem.max_violation(U), float(array_namespace(U).max(abs(U)))
+    if violation > (FEASIBILITY if is_double(checked) else SINGLE_FEASIBILITY) * size:
+        raise ValueError(
+            f"weights are outside their cones by {violation:.2g}, so their objective bounds "
+            "nothing; problem.make_feasible projects them"
+        )
     Z = problem.operator_double.forward(U)
     candidates = [problem.loss.gradient(Z)]
     if Theta is not None:
@@ -95,7 +104,7 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
         zero_objective=problem.loss.zero_value,
         scope=problem.scope,
         dual_infeasibility=infeasibility,
-        max_violation=problem.max_violation(U),
+        max_violation=violation,
         network_objective=problem.network_objective(U),
     )
 

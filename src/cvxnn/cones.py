@@ -124,13 +124,18 @@ class Cones:
 
     def tie_notes(self) -> tuple[str, ...]:
         """Which gates are no interior points because rows tie with them, in words."""
-        found = ~self.singular
-        tied = [int(i) for i in self._without_gate if found[i]] if self.gates is not None else []
-        if not tied:
+        if self.gates is None:
             return ()
-        return (
-            f"{len(tied)} gate{'s' if len(tied) > 1 else ''} (first: pattern {tied[0]}) tie with "
-            "rows of X; interior points of their cones were found by linear programming",
+        regular = ~self.singular
+        found = [i for i in self._without_gate.tolist() if regular[i]]
+        foreign = [i for i in found if not self.gates[:, i].any()]
+        tied = [i for i in found if self.gates[:, i].any()]
+        reasons = ((tied, "tie with rows of X"), (foreign, "have a bias, which the cones have not"))
+        return tuple(
+            f"{len(which)} gate{'s' if len(which) > 1 else ''} (first: pattern {which[0]}) {why}; "
+            "interior points of their cones were found by linear programming"
+            for which, why in reasons
+            if which
         )
 
     @property
@@ -278,7 +283,9 @@ def treat_singular(
         keep.append(i)
         notes.append(f"pattern {i} is singular and was replaced by one whose cone contains its own")
     if not keep:
-        raise ValueError("patterns: none is left, every cone is singular and fits nothing")
+        foreign = not bias and gate_bias is not None and gate_bias.any()
+        hint = "; gates with a bias need a problem with bias=True" if foreign else ""
+        raise ValueError(f"patterns: none is left, no cone holds more than zero{hint}")
     chosen = np.sort(np.asarray(keep))
     return Patterns(mask, gates, gate_bias, patterns.strict).select(chosen), tuple(notes)
 

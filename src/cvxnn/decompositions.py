@@ -28,6 +28,7 @@ from cvxnn.penalties import NeuronGroups
 from cvxnn.problems import CGReLU, CReLU
 from cvxnn.smooth import Point, Smooth
 from cvxnn.solvers.base import StalledError
+from cvxnn.solvers.decomposition import METHODS
 from cvxnn.solvers.driver import Solution
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
@@ -63,6 +64,17 @@ class Decomposition:
     block_ratios: np.ndarray
     block_bounds: np.ndarray | None
     seconds: float
+
+    @property
+    def n_active(self) -> int:
+        """Non-zero blocks (pattern, sign, class): the neurons of the network."""
+        return int(sum(np.any(part != 0, axis=1).sum() for part in self.weights))
+
+    def __repr__(self) -> str:
+        return (
+            f"Decomposition({self.method}: {self.certificate}; norm ratio {self.norm_ratio:.4g}, "
+            f"{self.n_active} active neurons, {self.seconds:.2g} s)"
+        )
 
     def network(self) -> ReLUNetwork:
         """The ReLU network, in the units of the raw X."""
@@ -113,7 +125,7 @@ def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Deco
     if not isinstance(gated, Solution) or not isinstance(gated.problem, CGReLU):
         raise TypeError(f"gated must be the Solution of a CGReLU, got {type(gated).__name__}")
     check_choice(method, "method", METHODS)
-    function, defaults = METHODS[method]
+    function, defaults = FUNCTIONS[method]
     for option in options:
         if option not in defaults:
             hint = suggest(option, defaults) if defaults else "it has none"
@@ -294,7 +306,7 @@ class Shortage(Smooth):
         return 0.5 * float(np.sum((h_new - h) ** 2) + 2 * np.sum(h * (h_new - new.fit)))
 
 
-METHODS: dict[str, tuple[Callable[..., _Result], dict[str, Any]]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., _Result], dict[str, Any]]] = {
     "closed-form": (closed_form, {}),
     "gate": (along_gate, {}),
     "lp": (linear_program, {}),

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
-#define FAST __attribute__((target_clones("avx512f", "avx2", "default")))
+#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FAST
 #endif
@@ -319,27 +319,41 @@ int project_blocks(index_t n, index_t d, const double *X, const int8_t *signs, i
 
 /* pull[b] = sum_j delta h_j s_j x_j with h = (gamma_b / delta - s_j <x_j, u_b>)_+, for the blocks b
  * listed in `block`: U and pull have a row for each of them, gamma and pattern for every block. */
-FAST static void pull_of_block(index_t n, index_t d, const double *X, const double *tiles,
-                               const int8_t *sign, const double *u, const double *gamma,
-                               double delta, double *product, double *pull)
+FAST static void pull_of_block(index_t n, index_t d, const double *tiles, const int8_t *sign,
+                               const double *u, const double *gamma, double delta,
+                               double *product, double *lanes, double *pull)
 {
     products(tiles, n, d, u, product);
-    for (index_t j = 0; j < n; j++) product[j] = gamma[j] - delta * sign[j] * product[j];
-    for (index_t i = 0; i < d; i++) pull[i] = 0.0;
-    for (index_t j = 0; j < n; j++)
-        if (product[j] > 0.0) axpy(sign[j] * product[j], X + j * d, pull, d);
+    for (index_t j = 0; j < n; j++) {
+        double s = sign[j], hinge = gamma[j] - delta * s * product[j];
+        product[j] = hinge > 0.0 ? s * hinge : 0.0;
+    }
+    for (index_t j = n; j < padded(n); j++) product[j] = 0.0;
+    for (index_t i = 0; i < d * LANES; i++) lanes[i] = 0.0;
+    for (index_t t = 0; t < padded(n) / TILE; t++) {
+        const double *x = tiles + t * d * TILE, *c = product + t * TILE;
+        for (index_t i = 0; i < d; i++)
+            for (int l = 0; l < LANES; l++)
+                lanes[i * LANES + l] +=
+                    c[l] * x[i * TILE + l] + c[LANES + l] * x[i * TILE + LANES + l];
+    }
+    for (index_t i = 0; i < d; i++) {
+        pull[i] = 0.0;
+        for (int l = 0; l < LANES; l++) pull[i] += lanes[i * LANES + l];
+    }
 }
 
 int hinge_pull(index_t n, index_t d, const double *X, const int8_t *signs, index_t n_blocks,
                const index_t *block, const index_t *pattern, const double *U, const double *gamma,
                double delta, double *pull)
 {
-    double *tiles = make_tiles(X, n, d), *product = malloc(padded(n) * sizeof(double));
-    int failed = !tiles || !product;
+    double *tiles = make_tiles(X, n, d);
+    double *work = malloc((padded(n) + d * LANES) * sizeof(double));
+    int failed = !tiles || !work;
     for (index_t b = 0; b < n_blocks && !failed; b++)
-        pull_of_block(n, d, X, tiles, signs + pattern[block[b]] * n, U + b * d,
-                      gamma + block[b] * n, delta, product, pull + b * d);
-    free(tiles), free(product);
+        pull_of_block(n, d, tiles, signs + pattern[block[b]] * n, U + b * d, gamma + block[b] * n,
+                      delta, work, work + padded(n), pull + b * d);
+    free(tiles), free(work);
     return failed;
 }
 

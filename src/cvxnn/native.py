@@ -157,11 +157,7 @@ def _share(run: Callable[[slice], int], n_blocks: int) -> None:
     workers = min(n_threads(), max(1, n_blocks // 8))
     edges = np.linspace(0, n_blocks, (4 * workers if workers > 1 else 1) + 1).astype(int)
     parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
-    if workers == 1:
-        failed = [run(part) for part in parts]
-    else:
-        failed = list(_pool(workers).map(run, parts))
-    if any(failed):
+    if any([run(part) for part in parts] if workers == 1 else _pool(workers).map(run, parts)):
         raise MemoryError("no memory for the compiled kernels")
 
 

@@ -246,7 +246,7 @@ class ReLUNetwork(TwoLayerNetwork):
             patterns.check_belong_to(X)
         mask, tied = self._patterns_on(X)
         live = np.flatnonzero((mask & ~tied).any(axis=0))
-        if len(live) == 0:
+        if len(live) == 0 and patterns is None:
             raise ValueError("no neuron of this network is on for any row of X")
         mask, tied = mask[:, live], tied[:, live]
         found = np.full(len(live), -1)
@@ -271,6 +271,8 @@ class ReLUNetwork(TwoLayerNetwork):
     def merged(self, X: Any) -> ReLUNetwork:
         """The same function on X with one neuron for each pattern, sign and class: never a higher
         objective. Elsewhere than on X it may differ."""
+        if self.n_neurons == 0:
+            return self
         _, (V, W) = self.to_convex(X)
         return ReLUNetwork.from_convex(V, W, bias=self.b1 is not None, flat_output=self.flat_output)
 

@@ -6,7 +6,7 @@ carries the norm of the decomposition; the certificate says how far that is from
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,9 @@ import numpy as np
 from cvxnn.arrays import Array
 from cvxnn.problems import CReLU
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
-from cvxnn.validation import check_number
+from cvxnn.validation import check_choice, check_number
+
+METHODS = ("closed-form", "gate", "lp", "least-distance", "min-norm", "socp", "approximate")
 
 
 @dataclass(frozen=True)
@@ -25,25 +27,45 @@ class ConeDecomposition:
     name: ClassVar[str] = "decomposition"
     problems: ClassVar[frozenset[str]] = frozenset({"C-ReLU"})
     penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups", "NoPenalty"})
-    default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 200_000}
 
     method: str = "min-norm"
     gated_tol: float = 1e-6
 
     def __post_init__(self) -> None:
+        check_choice(self.method, "method", METHODS)
         check_number(self.gated_tol, "gated_tol", minimum=0)
 
     def iterates(
         self, problem: CReLU, start: Array, stop: str = "gap", state: Any = None
     ) -> Iterator[Iterate]:
-        from cvxnn.decompositions import decompose  # which solves, and so needs the driver
-        from cvxnn.solvers.driver import solve
+        from cvxnn.decompositions import decompose  # which takes solutions of the driver
+        from cvxnn.solvers.driver import Run, choose
 
-        gated = solve(problem.gated, tol=self.gated_tol, on_failure="ignore")
-        result = decompose(gated, self.method)
+        zero = problem.zero_weights()
+        yield Iterate(zero, problem.operator.forward(zero))  # something to return at a limit
+        method = choose(problem.gated)
+        run = Run(problem.gated, self.gated_tol, "gap", method.default_max_iter["gap"])
+        steps = run.steps(method, problem.gated.zero_weights(), None)
+        status = yield from _with_signs_of_life(steps)
+        result = decompose(run.finish(method, *status), self.method)
         weights = np.concatenate(result.weights, axis=0).astype(start.dtype)
         yield full_iterate(problem, weights)
         raise StalledError(
             f"a decomposition is feasible, not optimal; its norm is {result.norm_ratio:.3g} times "
             "that of the gated solution: solver 'al' goes on to the optimum"
         )
+
+
+def _with_signs_of_life(
+    steps: Generator[None, None, tuple[Any, str]],
+) -> Generator[Iterate, None, tuple[Any, str]]:
+    """Run the steps of an inner solve, telling the driver about each, for the limits."""
+    n_inner = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        n_inner += 1
+        yield Iterate(n_inner=n_inner)

@@ -11,7 +11,7 @@ import enum
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -209,8 +209,8 @@ def solve(
         else problem.check_weights(warm_start, "warm_start")
     )
 
-    run = _Run(problem, tol, stop, limit, seconds, callback)
-    solution = run.finish(method, *run.consume(method, start, state))
+    run = Run(problem, tol, stop, limit, seconds, callback)
+    solution = run.finish(method, *run.to_the_end(run.steps(method, start, state)))
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)
@@ -222,7 +222,7 @@ class _DivergedError(Exception):
     """An iterate is out of bounds."""
 
 
-class _Run:
+class Run:
     """The state of one run: the best point, the best bound, the history."""
 
     def __init__(
@@ -231,8 +231,8 @@ class _Run:
         tol: float,
         stop: str,
         max_iter: int,
-        max_seconds: float,
-        callback: Callable[[Progress], object] | None,
+        max_seconds: float = math.inf,
+        callback: Callable[[Progress], object] | None = None,
     ) -> None:
         self.problem, self.tol, self.stop = problem, tol, stop
         self.max_iter, self.max_seconds, self.callback = max_iter, max_seconds, callback
@@ -249,13 +249,17 @@ class _Run:
         self._products_before = problem.operator.n_forward + problem.operator.n_adjoint
         self._started = time.perf_counter()
 
-    def consume(self, method: Solver, start: Array, state: Any) -> tuple[Status, str]:
-        """Take iterates until one meets the tolerance or a limit; how it ended, and details."""
+    def steps(
+        self, method: Solver, start: Array, state: Any
+    ) -> Generator[None, None, tuple[Status, str]]:
+        """Take iterates, one at a time, until one meets the tolerance or a limit; how it ended,
+        and details."""
         try:
             for iterate in method.iterates(self.problem, start, self.stop, state):
                 status = self._take(iterate)
                 if status is not None:
                     return status, ""
+                yield
         except KeyboardInterrupt:
             if self.best_U is None:
                 raise
@@ -267,6 +271,14 @@ class _Run:
                 raise RuntimeError(f"{method.name} returned no point: {error}") from error
             return Status.STALLED, str(error)
         return Status.STALLED, ""
+
+    @staticmethod
+    def to_the_end(steps: Generator[None, None, tuple[Status, str]]) -> tuple[Status, str]:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
 
     def finish(self, method: Solver, status: Status, details: str) -> Solution:
         certificate = self.certificate or certify(self.problem, self.best_U, self.best_Theta)
@@ -394,7 +406,7 @@ def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str
         return solver
     check_choice(solver, "solver", ["auto", *SOLVERS])
     if solver == "auto":
-        solver = _choose(problem)
+        solver = choose(problem).name
     cls = SOLVERS[solver]
     known = [f.name for f in fields(cls)]
     for option in options:
@@ -404,12 +416,13 @@ def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str
     return cls(**options)
 
 
-def _choose(problem: ConvexProblem) -> str:
+def choose(problem: ConvexProblem) -> Solver:
+    """The solver behind "auto", with its default settings."""
     if problem.kind == "C-ReLU":
-        return ConeDecomposition.name if problem.lam == 0 else AL.name
+        return ConeDecomposition() if problem.lam == 0 else AL()
     if type(problem.penalty).__name__ not in Direct.penalties:
-        return RFISTA.name
-    return LSMR.name if problem.kernel_factor is None else Direct.name
+        return RFISTA()
+    return LSMR() if problem.kernel_factor is None else Direct()
 
 
 def _check_capabilities(problem: ConvexProblem, method: Solver, stop: str) -> None:
