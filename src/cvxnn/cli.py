@@ -43,7 +43,7 @@ def _picture(context: click.Context, parameter: click.Parameter, path: Path) -> 
 )
 @click.option("--patterns", default=1000, show_default=True, type=click.IntRange(min=1))
 @click.option(
-    "--lam", default=1e-3, show_default=True, type=click.FloatRange(min=0), callback=_finite
+    "--lam", default=3e-3, show_default=True, type=click.FloatRange(min=0), callback=_finite
 )
 @click.option(
     "--tol", default=1e-6, show_default=True, type=click.FloatRange(min=0), callback=_finite
