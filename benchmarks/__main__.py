@@ -7,14 +7,28 @@ from pathlib import Path
 
 import click
 
-from benchmarks import memory, oracle, peer, precision, startup
+from benchmarks import (
+    memory,
+    oracle,
+    peer,
+    precision,
+    relu_oracle,
+    startup,
+)
 from benchmarks.record import Benchmark, Options, Record
 
 BENCHMARKS = {
     module.BENCHMARK.name: module.BENCHMARK
-    for module in (oracle, memory, startup, peer, precision)  # the quick ones first
+    for module in (  # the quick ones first
+        oracle,
+        memory,
+        startup,
+        relu_oracle,
+        peer,
+        precision,
+    )
 }
-EPILOG = "\b\n" + "\n".join(f"{name:10} {b.title}" for name, b in BENCHMARKS.items())
+EPILOG = "\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in BENCHMARKS.items())
 
 
 @click.command(epilog=EPILOG)
@@ -61,6 +75,9 @@ def run(benchmark: Benchmark, options: Options, record: Record) -> list[str]:
         click.echo(f"{benchmark.name}: {case} done", err=True)
         rows[case] = row
         record.write(benchmark, command, rows)
+    if not rows:
+        click.echo(f"{benchmark.name}: nothing was measured", err=True)
+        return []
     click.echo(record.table.read_text())
     return benchmark.misses(rows)
 

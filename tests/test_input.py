@@ -622,14 +622,14 @@ BAD_WARM_START = {
 def test_bad_settings_are_refused_before_any_work(problem, settings, error, message):
     with pytest.raises(error, match=message):
         solve(problem, **settings)
-    assert problem.operator.n_forward == problem.operator.n_adjoint == 0
+    assert problem.operator.passes.total == 0
 
 
 @pytest.mark.parametrize(("start", "error", "reason"), as_params(BAD_WARM_START))
 def test_bad_warm_starts_are_refused_before_any_work(problem, start, error, reason):
     with pytest.raises(error):
         solve(problem, warm_start=start)
-    assert problem.operator.n_forward == problem.operator.n_adjoint == 0
+    assert problem.operator.passes.total == 0
 
 
 @pytest.mark.parametrize(("start", "error", "reason"), as_params(BAD_WARM_START))

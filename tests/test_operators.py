@@ -79,7 +79,7 @@ def test_passes_are_counted():
     operator.forward(np.ones((3, 2, 1)))
     operator.adjoint(np.ones((10, 1)))
     operator.adjoint(np.ones((10, 1)))
-    assert (operator.n_forward, operator.n_adjoint) == (1, 2)
+    assert (operator.passes.forward, operator.passes.adjoint) == (1, 2)
 
 
 def test_single_precision_has_a_double_twin():

@@ -10,6 +10,8 @@ the speed of the BLAS. D is kept as floating numbers, transposed, where that fit
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, blocks, double, is_double, like, to_numpy
@@ -17,10 +19,22 @@ from cvxnn.arrays import Array, array_namespace, blocks, double, is_double, like
 _BLOCK = 2**22  # entries of D U held at a time
 
 
+@dataclass
+class Passes:
+    """Products over all the data so far."""
+
+    forward: int = 0
+    adjoint: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.forward + self.adjoint
+
+
 class ExpandedMatrix:
     """[D_1 X ... D_p X] for data X (n, d) of any array library and a NumPy mask (n, p).
 
-    Counts its passes over the data in `n_forward` and `n_adjoint`.
+    `passes` counts the passes over the data, those of the double twin included.
     """
 
     def __init__(self, X: Array, mask: np.ndarray, *, cache_bytes: int = 2**29) -> None:
@@ -28,8 +42,7 @@ class ExpandedMatrix:
         self.mask = mask
         self.n, self.d = X.shape
         self.p = mask.shape[1]
-        self.n_forward = 0
-        self.n_adjoint = 0
+        self.passes = Passes()
         self._xp = array_namespace(X)
         itemsize = 8 if is_double(X) else 4
         self._float_mask: Array | None = None  # (p, n)
@@ -42,7 +55,7 @@ class ExpandedMatrix:
 
     def forward(self, U: Array) -> Array:
         """M U: (p, d, C) -> (n, C). Costs only as much as there are non-zero blocks."""
-        self.n_forward += 1
+        self.passes.forward += 1
         xp, C = self._xp, U.shape[2]
         flat = xp.reshape(U, (self.p, self.d * C))
         mask = self._float_mask
@@ -57,7 +70,7 @@ class ExpandedMatrix:
 
     def adjoint(self, R: Array) -> Array:
         """M'R: (n, C) -> (p, d, C), in the precision of X."""
-        self.n_adjoint += 1
+        self.passes.adjoint += 1
         xp, C = self._xp, R.shape[1]
         R = xp.astype(R, self.X.dtype, copy=False)
         total = None
@@ -92,6 +105,7 @@ class ExpandedMatrix:
         """The same operator in float64; it keeps no float copy of the mask."""
         if self._double is None:
             self._double = ExpandedMatrix(double(self.X), self.mask, cache_bytes=0)
+            self._double.passes = self.passes
         return self._double
 
     def _row_blocks(self, C: int) -> list[slice]:
@@ -129,12 +143,8 @@ class SignedMatrix:
         self.n, self.d, self.p = base.n, base.d, 2 * base.p
 
     @property
-    def n_forward(self) -> int:
-        return self.base.n_forward
-
-    @property
-    def n_adjoint(self) -> int:
-        return self.base.n_adjoint
+    def passes(self) -> Passes:
+        return self.base.passes
 
     def forward(self, U: Array) -> Array:
         return self.base.forward(U[: self.base.p, ...] - U[self.base.p :, ...])

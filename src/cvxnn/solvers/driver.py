@@ -246,7 +246,7 @@ class Run:
         self.certificate: Certificate | None = None
         self.confirm_below = tol
         self._stall_gap, self._stall_iter = math.inf, 0
-        self._products_before = problem.operator.n_forward + problem.operator.n_adjoint
+        self._passes_before = problem.operator.passes.total
         self._started = time.perf_counter()
 
     def steps(
@@ -376,8 +376,7 @@ class Run:
         return False
 
     def _n_products(self) -> int:
-        operator = self.problem.operator
-        return operator.n_forward + operator.n_adjoint - self._products_before
+        return self.problem.operator.passes.total - self._passes_before
 
     def _message(
         self, method: Solver, status: Status, details: str, certificate: Certificate
