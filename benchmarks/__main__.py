@@ -8,12 +8,15 @@ from pathlib import Path
 import click
 
 from benchmarks import (
+    decompositions,
     memory,
     oracle,
     peer,
     precision,
     relu_oracle,
+    relu_peer,
     startup,
+    table1,
 )
 from benchmarks.record import Benchmark, Options, Record
 
@@ -24,7 +27,10 @@ BENCHMARKS = {
         memory,
         startup,
         relu_oracle,
+        decompositions,
+        table1,
         peer,
+        relu_peer,
         precision,
     )
 }

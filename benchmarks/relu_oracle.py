@@ -150,26 +150,23 @@ def present(rows: Rows) -> str:
 
 
 def _worst(chosen: list[Row]) -> tuple[str, ...]:
+    solvers = ("cvxnn", "clarabel")
     return (
         f"{max(row['difference'] for row in chosen):.1e}",
         f"{max(row['cvxnn']['violation'] for row in chosen):.1e}",
-        f"{max(row['cvxnn']['gap'] for row in chosen):.1e}",
-        f"{max(row['clarabel']['gap'] for row in chosen):.1e}",
-        *(
-            f"{np.median([row[name]['seconds'] for row in chosen]):.2f}"
-            for name in ("cvxnn", "clarabel")
-        ),
+        *(f"{max(row[solver]['gap'] for row in chosen):.1e}" for solver in solvers),
+        *(f"{np.median([row[s]['seconds'] for row in chosen]):.2f}" for s in solvers),
     )
 
 
 def misses(rows: Rows) -> list[str]:
     found = []
     for case, row in rows.items():
+        worst = max(row["cvxnn"]["violation"], row["cvxnn"]["reported_violation"])
         if not row["difference"] <= MAX_DIFFERENCE:
             found.append(f"{case}: relative difference {row['difference']:.1e}")
-        for kind in ("violation", "reported_violation"):
-            if not row["cvxnn"][kind] <= MAX_VIOLATION:
-                found.append(f"{case}: {kind.replace('_', ' ')} {row['cvxnn'][kind]:.1e}")
+        if not worst <= MAX_VIOLATION:
+            found.append(f"{case}: violation {worst:.1e}")
     return found
 
 
