@@ -114,12 +114,13 @@ def present(rows: Rows) -> str:
             "includes it), CD-SOCP by the method `min-norm`, which has the SOCP's objective, and "
             "CD-A by `approximate`, moved into the cones; AL solves C-ReLU.",
             markdown_table(header, lines),
-            f"\\* the time limit of {seconds:g} s; the gap it had reached is below.",
+            f"AL stops at a certified gap of {AL_TOL:g}, or at {seconds:g} s (\\*); R-FISTA at "
+            f"{GATED_TOL:g}.",
             f"Up to {PATTERNS} sampled patterns, lam = {LAM:g} on training columns of unit norm, "
             f"{100 * TRAIN_SHARE:g} % of the rows for training, one split and one sample of "
             "patterns with a fixed seed. The paper's figures are medians of five samples, on a "
-            "GPU, at lam = 0.01 on another scale: its norms at that lam would cost more than the "
-            "zero model does in the loss used here. What is proven about the objectives:",
+            "GPU, at lam = 0.01, which cannot be on this scale: with the loss used here its norms "
+            "would cost more than the zero model does. What is proven about the objectives:",
             _certificates(rows),
         ]
     )

@@ -24,18 +24,19 @@ def run(
     def reached(progress: Progress) -> bool:
         return target is not None and progress.objective <= target
 
-    start = time.perf_counter()
+    start = time.perf_counter(), time.process_time()
     patterns = cvxnn.Patterns.from_gates(X, gates, strict=True)
     problem = cvxnn.CReLU(X, Y, patterns, lam)
     solution = cvxnn.solve(
         problem, "al", tol=tol, max_seconds=max_seconds, callback=reached, on_failure="ignore"
     )
     net = solution.network()
-    seconds = time.perf_counter() - start
+    elapsed, seconds = time.perf_counter() - start[0], time.process_time() - start[1]
 
     np.savez(network, W1=net.W1, W2=net.W2)
     return {
         "seconds": seconds,
+        "elapsed": elapsed,
         "iterations": solution.n_iter,
         "patterns": len(problem.patterns),
         "neurons": net.n_neurons,

@@ -1,7 +1,7 @@
 /* Compiled kernels. Each has a NumPy twin in the package, which is used where this file was not
  * built and which the tests hold it against.
  *
- * hinge_pull, hinge_bregman: the constraint terms of the augmented Lagrangian, see
+ * hinge_coefficients, hinge_divergence: the constraint terms of the augmented Lagrangian, see
  * solvers/augmented_lagrangian.py.
  *
  * project_blocks: many projections onto {w : s_j <x_j, w> >= b_j for all rows j}, see cones.py.
@@ -317,78 +317,50 @@ int project_blocks(index_t n, index_t d, const double *X, const int8_t *signs, i
     return 0;
 }
 
-/* pull[b] = sum_j delta h_j s_j x_j with h = (gamma_b / delta - s_j <x_j, u_b>)_+, for the blocks b
- * listed in `block`: U and pull have a row for each of them, gamma and pattern for every block. */
-FAST static void pull_of_block(index_t n, index_t d, const double *tiles, const int8_t *sign,
-                               const double *u, const double *gamma, double delta,
-                               double *product, double *lanes, double *pull)
+/* In place, products <x_j, u_b> become s_j (gamma_bj - delta s_j <x_j, u_b>)_+. Products have a row
+ * for each block listed in `block`, gamma and pattern for every block. */
+FAST static void coefficients_of_block(index_t n, const int8_t *sign, const double *gamma,
+                                       double delta, double *product)
 {
-    products(tiles, n, d, u, product);
     for (index_t j = 0; j < n; j++) {
         double s = sign[j], hinge = gamma[j] - delta * s * product[j];
         product[j] = hinge > 0.0 ? s * hinge : 0.0;
     }
-    for (index_t j = n; j < padded(n); j++) product[j] = 0.0;
-    for (index_t i = 0; i < d * LANES; i++) lanes[i] = 0.0;
-    for (index_t t = 0; t < padded(n) / TILE; t++) {
-        const double *x = tiles + t * d * TILE, *c = product + t * TILE;
-        for (index_t i = 0; i < d; i++)
-            for (int l = 0; l < LANES; l++)
-                lanes[i * LANES + l] +=
-                    c[l] * x[i * TILE + l] + c[LANES + l] * x[i * TILE + LANES + l];
-    }
-    for (index_t i = 0; i < d; i++) {
-        pull[i] = 0.0;
-        for (int l = 0; l < LANES; l++) pull[i] += lanes[i * LANES + l];
-    }
 }
 
-int hinge_pull(index_t n, index_t d, const double *X, const int8_t *signs, index_t n_blocks,
-               const index_t *block, const index_t *pattern, const double *U, const double *gamma,
-               double delta, double *pull)
+void hinge_coefficients(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
+                        const index_t *pattern, const double *gamma, double delta,
+                        double *products)
 {
-    double *tiles = make_tiles(X, n, d);
-    double *work = malloc((padded(n) + d * LANES) * sizeof(double));
-    int failed = !tiles || !work;
-    for (index_t b = 0; b < n_blocks && !failed; b++)
-        pull_of_block(n, d, tiles, signs + pattern[block[b]] * n, U + b * d, gamma + block[b] * n,
-                      delta, work, work + padded(n), pull + b * d);
-    free(tiles), free(work);
-    return failed;
+    for (index_t b = 0; b < n_blocks; b++)
+        coefficients_of_block(n, signs + pattern[block[b]] * n, gamma + block[b] * n, delta,
+                              products + b * n);
 }
 
-/* sum_j (h' - h)^2 + 2 h (h' - a') with a = gamma_b / delta - s_j <x_j, u_b>, h = a_+, and the
+/* sum_j (h' - h)^2 + 2 h (h' - a') with a = gamma_bj / delta - s_j <x_j, u_b>, h = a_+, and the
  * primes for the new block: the divergence of the hinges, over delta / 2. */
-FAST static double divergence_of_block(index_t n, index_t d, const double *tiles,
-                                       const int8_t *sign, const double *u_new, const double *u,
-                                       const double *gamma, double delta, double *work)
+FAST static double divergence_of_block(index_t n, const int8_t *sign, const double *gamma,
+                                       double delta, const double *new, const double *old)
 {
-    double *new = work, *old = work + padded(n), lane[LANES] = {0}, sum = 0.0;
-    products(tiles, n, d, u_new, new);
-    products(tiles, n, d, u, old);
-    for (index_t j = 0; j < n; j++) {
-        double c = gamma[j] / delta, a_new = c - sign[j] * new[j], a = c - sign[j] * old[j];
-        double h_new = a_new > 0.0 ? a_new : 0.0, h = a > 0.0 ? a : 0.0;
-        new[j] = (h_new - h) * (h_new - h) + 2.0 * h * (h_new - a_new);
+    double lane[LANES] = {0}, sum = 0.0;
+    for (index_t j = 0; j < n; j += LANES) {
+        int width = n - j < LANES ? (int)(n - j) : LANES;
+        for (int l = 0; l < width; l++) {
+            double c = gamma[j + l] / delta, s = sign[j + l];
+            double a_new = c - s * new[j + l], a = c - s * old[j + l];
+            double h_new = a_new > 0.0 ? a_new : 0.0, h = a > 0.0 ? a : 0.0;
+            lane[l] += (h_new - h) * (h_new - h) + 2.0 * h * (h_new - a_new);
+        }
     }
-    index_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] += new[j + l];
-    for (; j < n; j++) sum += new[j];
     for (int l = 0; l < LANES; l++) sum += lane[l];
     return sum;
 }
 
-int hinge_bregman(index_t n, index_t d, const double *X, const int8_t *signs, index_t n_blocks,
-                  const index_t *block, const index_t *pattern, const double *U_new,
-                  const double *U, const double *gamma, double delta, double *divergence)
+void hinge_divergence(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
+                      const index_t *pattern, const double *gamma, double delta,
+                      const double *new_products, const double *products, double *divergence)
 {
-    double *tiles = make_tiles(X, n, d), *work = malloc(2 * padded(n) * sizeof(double));
-    int failed = !tiles || !work;
-    for (index_t b = 0; b < n_blocks && !failed; b++)
-        divergence[b] = divergence_of_block(n, d, tiles, signs + pattern[block[b]] * n,
-                                            U_new + b * d, U + b * d, gamma + block[b] * n, delta,
-                                            work);
-    free(tiles), free(work);
-    return failed;
+    for (index_t b = 0; b < n_blocks; b++)
+        divergence[b] = divergence_of_block(n, signs + pattern[block[b]] * n, gamma + block[b] * n,
+                                            delta, new_products + b * n, products + b * n);
 }

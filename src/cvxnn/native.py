@@ -59,8 +59,8 @@ def project_blocks(
     offsets = None if offsets is None else _doubles(offsets)
     result = np.empty_like(points)
 
-    def run(part: slice) -> int:
-        return library().project_blocks(
+    def run(part: slice) -> None:
+        failed = library().project_blocks(
             ctypes.c_int64(n),
             ctypes.c_int64(d),
             _pointer(X),
@@ -78,58 +78,52 @@ def project_blocks(
             ctypes.c_double(dependent),
             ctypes.c_int64(max_iter),
         )
+        if failed:
+            raise MemoryError("no memory for the cone projections")
 
     _share(run, len(points))
     return result
 
 
-def hinge_pull(
-    X: np.ndarray,
+def hinge_coefficients(
+    products: np.ndarray,
     signs: np.ndarray,
     block: np.ndarray,
     pattern: np.ndarray,
-    U: np.ndarray,
     gamma: np.ndarray,
     delta: float,
 ) -> np.ndarray:
-    """X~'(gamma - delta X~ u)_+ for the listed blocks, whose weights are the rows of U."""
-    U, pull = _doubles(U), np.empty((len(block), X.shape[1]))
+    """s (gamma - delta s <x, u>)_+ for the listed blocks, from their products with all rows of X,
+    (k, n), which are overwritten."""
+    products = _doubles(products)
 
-    def run(part: slice) -> int:
-        head = _hinge_arguments(X, signs, block[part], pattern)
-        return library().hinge_pull(
-            *head,
-            _pointer(U[part]),
-            _pointer(gamma),
-            ctypes.c_double(delta),
-            _pointer(pull[part]),
+    def run(part: slice) -> None:
+        library().hinge_coefficients(
+            *_hinge_arguments(signs, block[part], pattern, gamma, delta), _pointer(products[part])
         )
 
     _share(run, len(block))
-    return pull
+    return products
 
 
-def hinge_bregman(
-    X: np.ndarray,
+def hinge_divergence(
+    new: np.ndarray,
+    old: np.ndarray,
     signs: np.ndarray,
     block: np.ndarray,
     pattern: np.ndarray,
-    U_new: np.ndarray,
-    U: np.ndarray,
     gamma: np.ndarray,
     delta: float,
 ) -> float:
-    """The divergence of the hinges of the listed blocks, over delta / 2."""
-    U_new, U, divergence = _doubles(U_new), _doubles(U), np.empty(len(block))
+    """The divergence of the hinges of the listed blocks, over delta / 2, from their new and old
+    products with all rows of X."""
+    new, old, divergence = _doubles(new), _doubles(old), np.empty(len(block))
 
-    def run(part: slice) -> int:
-        head = _hinge_arguments(X, signs, block[part], pattern)
-        return library().hinge_bregman(
-            *head,
-            _pointer(U_new[part]),
-            _pointer(U[part]),
-            _pointer(gamma),
-            ctypes.c_double(delta),
+    def run(part: slice) -> None:
+        library().hinge_divergence(
+            *_hinge_arguments(signs, block[part], pattern, gamma, delta),
+            _pointer(new[part]),
+            _pointer(old[part]),
             _pointer(divergence[part]),
         )
 
@@ -138,27 +132,27 @@ def hinge_bregman(
 
 
 def _hinge_arguments(
-    X: np.ndarray, signs: np.ndarray, block: np.ndarray, pattern: np.ndarray
+    signs: np.ndarray, block: np.ndarray, pattern: np.ndarray, gamma: np.ndarray, delta: float
 ) -> tuple[Any, ...]:
     return (
-        ctypes.c_int64(X.shape[0]),
-        ctypes.c_int64(X.shape[1]),
-        _pointer(X),
+        ctypes.c_int64(signs.shape[1]),
         _pointer(signs),
         ctypes.c_int64(len(block)),
         _pointer(block),
         _pointer(pattern),
+        _pointer(gamma),
+        ctypes.c_double(delta),
     )
 
 
-def _share(run: Callable[[slice], int], n_blocks: int) -> None:
+def _share(run: Callable[[slice], None], n_blocks: int) -> None:
     """Run over all blocks, shared among threads: ctypes lets go of the interpreter lock. Blocks
     are independent, so the result does not depend on how they are shared."""
     workers = min(n_threads(), max(1, n_blocks // 8))
     edges = np.linspace(0, n_blocks, (4 * workers if workers > 1 else 1) + 1).astype(int)
     parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
-    if any([run(part) for part in parts] if workers == 1 else _pool(workers).map(run, parts)):
-        raise MemoryError("no memory for the compiled kernels")
+    for _ in map(run, parts) if workers == 1 else _pool(workers).map(run, parts):
+        pass
 
 
 @cache

@@ -21,12 +21,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cvxnn import native
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, blocks
 from cvxnn.cones import ActiveRows
 from cvxnn.penalties import Penalty
 from cvxnn.problems import CReLU
@@ -34,6 +34,8 @@ from cvxnn.smooth import Point, Smooth
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_integer, check_number
+
+_BLOCK = 2**18  # products of blocks and rows held at a time: 2 MB, near the processor
 
 
 class ALState(NamedTuple):
@@ -227,7 +229,7 @@ class Lagrangian(Smooth):
         delta/2 ((h' - h)^2 + 2 h (h' - a')), a sum of non-negative terms."""
         rows_new, rows_old = self.problem.flat(new.U), self.problem.flat(old.U)
         active = _non_zero(rows_new, rows_old)
-        divergence = self._hinge_bregman(rows_new, rows_old, active)
+        divergence = self._hinge_divergence(rows_new, rows_old, active)
         return super().bregman(new, old) + self.delta / 2 * divergence
 
     def constraint_gap(self, U: Array) -> float:
@@ -246,30 +248,40 @@ class Lagrangian(Smooth):
 
     def _hinge_pull(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
         """X~'(gamma - delta X~ u)_+ of the active blocks: (k, d)."""
-        if self.compiled:
-            return native.hinge_pull(
-                self.X, self.signs, active, self.pattern, rows[active], self.gamma, self.delta
-            )
-        hinge = np.maximum(self._slack(rows, active), 0.0)
-        return (self.delta * hinge * self.signs[self.pattern[active]]) @ self.X
+        pull = np.empty((len(active), self.X.shape[1]), dtype=self.X.dtype)
+        for part in self._parts(active):
+            chosen = active[part]
+            if self.compiled:
+                coefficients = native.hinge_coefficients(
+                    rows[chosen] @ self.X.T, *self._hinge_terms(chosen)
+                )
+            else:
+                hinge = np.maximum(self._slack(rows, chosen), 0.0)
+                coefficients = self.delta * hinge * self.signs[self.pattern[chosen]]
+            pull[part] = coefficients @ self.X
+        return pull
 
-    def _hinge_bregman(self, new: np.ndarray, old: np.ndarray, active: np.ndarray) -> float:
-        if self.compiled:
-            return native.hinge_bregman(
-                self.X,
-                self.signs,
-                active,
-                self.pattern,
-                new[active],
-                old[active],
-                self.gamma,
-                self.delta,
-            )
-        slack_new = self._slack(new, active)
-        hinge_new = np.maximum(slack_new, 0.0)
-        hinge = np.maximum(self._slack(old, active), 0.0)
-        jump = hinge_new - hinge
-        return float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
+    def _hinge_divergence(self, new: np.ndarray, old: np.ndarray, active: np.ndarray) -> float:
+        total = 0.0
+        for part in self._parts(active):
+            chosen = active[part]
+            if self.compiled:
+                products = new[chosen] @ self.X.T, old[chosen] @ self.X.T
+                total += native.hinge_divergence(*products, *self._hinge_terms(chosen))
+                continue
+            slack_new = self._slack(new, chosen)
+            hinge_new = np.maximum(slack_new, 0.0)
+            hinge = np.maximum(self._slack(old, chosen), 0.0)
+            jump = hinge_new - hinge
+            total += float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
+        return total
+
+    def _hinge_terms(self, chosen: np.ndarray) -> tuple[Any, ...]:
+        return self.signs, chosen, self.pattern, self.gamma, self.delta
+
+    def _parts(self, active: np.ndarray) -> Iterator[slice]:
+        """Slices of the active blocks whose products with all rows fit into the cache."""
+        return blocks(len(active), _BLOCK // self.X.shape[0])
 
     def _signed_products(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
         """X~_b u_b for the active blocks: (k, n)."""
