@@ -337,21 +337,26 @@ void hinge_coefficients(index_t n, const int8_t *signs, index_t n_blocks, const 
                               products + b * n);
 }
 
-/* sum_j (h' - h)^2 + 2 h (h' - a') with a = gamma_bj / delta - s_j <x_j, u_b>, h = a_+, and the
- * primes for the new block: the divergence of the hinges, over delta / 2. */
+/* (h' - h)^2 + 2 h (h' - a') with a = c - s <x, u>, h = a_+, and the primes for the new block: the
+ * divergence of one hinge, over delta / 2. */
+static inline __attribute__((always_inline)) double divergence_of_hinge(double c, double s,
+                                                                        double new, double old)
+{
+    double a_new = c - s * new, a = c - s * old;
+    double h_new = a_new > 0.0 ? a_new : 0.0, h = a > 0.0 ? a : 0.0;
+    return (h_new - h) * (h_new - h) + 2.0 * h * (h_new - a_new);
+}
+
 FAST static double divergence_of_block(index_t n, const int8_t *sign, const double *gamma,
                                        double delta, const double *new, const double *old)
 {
-    double lane[LANES] = {0}, sum = 0.0;
-    for (index_t j = 0; j < n; j += LANES) {
-        int width = n - j < LANES ? (int)(n - j) : LANES;
-        for (int l = 0; l < width; l++) {
-            double c = gamma[j + l] / delta, s = sign[j + l];
-            double a_new = c - s * new[j + l], a = c - s * old[j + l];
-            double h_new = a_new > 0.0 ? a_new : 0.0, h = a > 0.0 ? a : 0.0;
-            lane[l] += (h_new - h) * (h_new - h) + 2.0 * h * (h_new - a_new);
-        }
-    }
+    double lane[LANES] = {0}, sum = 0.0, scale = 1.0 / delta;
+    index_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += divergence_of_hinge(scale * gamma[j + l], sign[j + l], new[j + l],
+                                           old[j + l]);
+    for (; j < n; j++) sum += divergence_of_hinge(scale * gamma[j], sign[j], new[j], old[j]);
     for (int l = 0; l < LANES; l++) sum += lane[l];
     return sum;
 }

@@ -35,7 +35,7 @@ from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_integer, check_number
 
-_BLOCK = 2**18  # products of blocks and rows held at a time: 2 MB, near the processor
+_BLOCK = 2**17  # products of blocks and rows held at a time: 1 MB, near the processor
 
 
 class ALState(NamedTuple):
