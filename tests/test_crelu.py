@@ -161,15 +161,24 @@ def test_the_default_stop_goes_on_where_the_published_one_ends(problem):
 def test_windowing_brings_the_constraint_gap_into_the_window(problem):
     n = problem.operator.n
     for first in (1e-2, 1e4):
-        run = cvxnn.solve(problem, AL(delta=first), tol=1e-2, on_failure="ignore")
+        run = cvxnn.solve(problem, AL(delta=first), tol=1e-4, on_failure="ignore")
         assert run.state.delta != first / n  # it moved
     ends = [
-        cvxnn.solve(problem, AL(delta=first), tol=1e-2).state.delta * n for first in (1e-2, 1e4)
+        cvxnn.solve(problem, AL(delta=first), tol=1e-4).state.delta * n for first in (1e-2, 1e4)
     ]
     assert ends[0] > 1e-2  # too small: doubled
     assert ends[1] < 1e4  # too large: halved
-    wide = cvxnn.solve(problem, AL(delta=10.0, window=(0.0, 1e9)), tol=1e-2)
+    wide = cvxnn.solve(problem, AL(delta=10.0, window=(0.0, 1e9)), tol=1e-4)
     assert wide.state.delta == pytest.approx(10.0 / n)
+
+
+def test_the_search_for_delta_counts_and_shows_feasible_points(problem):
+    run = cvxnn.solve(problem, AL(delta=1e-2), tol=1e-2)
+    before = [r for r in run.history if r.step_size is None]  # the start, and the search
+    assert len(before) > 3
+    assert np.all(np.diff([r.n_iter for r in before]) > 0)
+    optimum = oracle(problem).certificate.objective
+    assert all(r.objective >= optimum * (1 - 1e-9) for r in before)
 
 
 def test_delta_can_be_fixed(problem):

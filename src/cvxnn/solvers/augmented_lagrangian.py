@@ -112,8 +112,12 @@ class AL:
             U, residual, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
             gamma = lagrangian.updated_multipliers(U)
             gap = lagrangian.constraint_gap(U)
-            state = ALState(gamma, delta, eta)
-            yield run.feasible_iterate(lagrangian, U, max(residual, gap), n_inner, state, stop)
+            yield replace(
+                run.feasible_iterate(lagrangian, U, n_inner),
+                residual=max(residual, gap) if stop == "paper" else None,
+                step_size=eta,
+                state=ALState(gamma, delta, eta),
+            )
             if stop == "gap" and residual <= tol and gap <= max(tol, 1e-12):
                 tol *= self.tighten
                 if tol < 1e-12:
@@ -129,7 +133,7 @@ class AL:
         for _ in range(60):
             lagrangian = Lagrangian(run.problem, gamma, delta)
             U, _, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
-            yield Iterate(n_inner=n_inner)
+            yield run.feasible_iterate(lagrangian, U, n_inner)
             gap = lagrangian.constraint_gap(U)
             if gap > high:
                 delta = 2 * delta
@@ -167,27 +171,12 @@ class _Outer:
         n_inner, self.n_unreported = self.n_unreported, 0
         return U, residual, eta, n_inner
 
-    def feasible_iterate(
-        self,
-        lagrangian: Lagrangian,
-        U: Array,
-        residual: float,
-        n_inner: int,
-        state: ALState,
-        stop: str,
-    ) -> Iterate:
+    def feasible_iterate(self, lagrangian: Lagrangian, U: Array, n_inner: int) -> Iterate:
+        """U made feasible, with the dual point of the multipliers that follow from it."""
         feasible, self.active = self.problem.make_feasible(U, self.active)
         Theta, correlation = lagrangian.gradient(lagrangian.point(U))
-        return Iterate(
-            feasible,
-            self.problem.operator.forward(feasible),
-            Theta,
-            correlation,
-            residual if stop == "paper" else None,
-            state.step_size,
-            n_inner,
-            state,
-        )
+        fit = self.problem.operator.forward(feasible)
+        return Iterate(feasible, fit, Theta, correlation, n_inner=n_inner)
 
 
 class Lagrangian(Smooth):
