@@ -35,7 +35,7 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
 
 def compile_kernels(source: Path, library: Path) -> bool:
     """Whether it could be built; a failure is said, not raised."""
-    compiler = shlex.split(os.environ.get("CC", "cc"))
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     if shutil.which(compiler[0]) is None or os.name != "posix":
         sys.stderr.write(f"cvxnn: no C compiler {compiler[0]!r}: using NumPy kernels\n")
         return False

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import cvxnn
 from conftest import PENALTIES, make_data, make_problem
-from cvxnn.certificates import Certificate, relative_gap, unpenalised_bound
+from cvxnn.certificates import Certificate, dual_bound, relative_gap, unpenalised_bound
 
 
 @pytest.fixture(scope="module", params=PENALTIES)
@@ -40,6 +40,14 @@ def test_gap_closes_at_the_optimum(solved):
 def test_a_solution_carries_what_its_certificate_needs(solved):
     problem, solution = solved
     assert cvxnn.certify(problem, solution.weights, solution.dual) == solution.certificate
+
+
+@pytest.mark.parametrize("max_iter", [0, 5, 50])
+def test_the_dual_of_an_unfinished_run_proves_its_bound(max_iter):
+    problem = make_problem(30, 3, p=10, share=0.01)
+    run = cvxnn.solve(problem, "rfista", tol=0, max_iter=max_iter, on_failure="ignore")
+    bound = dual_bound(problem, run.dual, problem.dual_correlation(run.dual))
+    assert bound == pytest.approx(run.certificate.lower_bound, rel=1e-12)
 
 
 def test_scaling_is_class_by_class():

@@ -2,6 +2,7 @@
 together."""
 
 import itertools
+import pickle
 import warnings
 
 import cvxpy
@@ -442,3 +443,42 @@ def test_a_real_set(data_folder):
     assert solution.certificate.objective == pytest.approx(
         oracle(problem).certificate.objective, rel=1e-5
     )
+
+
+@pytest.mark.parametrize(("of_target", "of_data"), [(1e4, 1.0), (1e-4, 1.0), (1.0, 1e-6)])
+def test_units_do_not_matter(of_target, of_data):
+    """y and lam in other units are the same problem; so are X and lam."""
+    X, Y = make_data(30, 3)
+    X = X / np.linalg.norm(X, axis=0)
+    patterns = cvxnn.sample_patterns(X, 10, random_state=0)
+    plain = cvxnn.solve(cvxnn.CReLU(X, Y, patterns, lam=0.02), tol=1e-3)
+    scaled = cvxnn.CReLU(of_data * X, of_target * Y, patterns, lam=0.02 * of_target * of_data)
+    solution = cvxnn.solve(scaled, tol=1e-3)
+    assert solution.converged
+    assert solution.n_iter < 3 * plain.n_iter
+    assert solution.certificate.objective == pytest.approx(
+        plain.certificate.objective * of_target**2, rel=2e-3
+    )
+
+
+def test_an_interrupt_before_the_first_iterate_returns_the_zero_model(problem, monkeypatch):
+    def interrupt(*args, **kwargs):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(problem), "make_feasible", interrupt)
+    with pytest.warns(cvxnn.ConvergenceWarning, match="interrupted"):
+        solution = cvxnn.solve(problem, "al")
+    assert solution.status is Status.INTERRUPTED
+    assert solution.n_active == 0
+    assert solution.certificate.objective == pytest.approx(solution.certificate.zero_objective)
+
+
+def test_problems_and_solutions_travel(problem, solution):
+    """To other processes, as joblib sends them."""
+    again = pickle.loads(pickle.dumps(solution))
+    assert again.certificate == solution.certificate
+    assert cvxnn.certify(again.problem, again.weights, again.dual) == solution.certificate
+    assert repr(again.problem).startswith("CReLU(30 rows, 3 columns, 1 outputs, ")
+    assert len(repr(again.network())) < 100
+    assert len(repr(problem.patterns)) < 100

@@ -178,6 +178,7 @@ def test_algorithm_one_end_to_end():
     with pytest.warns(cvxnn.ConvergenceWarning, match="feasible, not optimal"):
         solution = cvxnn.solve(problem, "decomposition")
     assert solution.certificate.max_violation <= 1e-12
+    assert solution.n_active > 0  # the decomposition itself, even where the zero model is better
     best = cvxnn.solve(problem, "al", tol=1e-5).certificate
     assert solution.certificate.lower_bound <= best.objective <= solution.certificate.objective
     with pytest.raises(ValueError, match="did you mean 'min-norm'"):

@@ -80,6 +80,13 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
     `Theta` is a further dual candidate, for instance the best one of a solver's run; the
     gradient at the weights is always tried.
     """
+    return certify_with_dual(problem, weights, Theta)[0]
+
+
+def certify_with_dual(
+    problem: ConvexProblem, weights: Any, Theta: Array | None = None
+) -> tuple[Certificate, Array]:
+    """The certificate, and the dual candidate that gave its lower bound."""
     from cvxnn.problems import check_problem  # which certifies nothing by itself
 
     checked = check_problem(problem).check_weights(weights)
@@ -94,11 +101,10 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
     candidates = [problem.loss.gradient(Z)]
     if Theta is not None:
         candidates.append(double(Theta))
-    lower_bound, infeasibility = max(
-        (lower_bound_of(problem, candidate) for candidate in candidates),
-        key=lambda bound: bound[0],
-    )
-    return Certificate(
+    bounds = [lower_bound_of(problem, candidate) for candidate in candidates]
+    best = max(range(len(bounds)), key=lambda i: bounds[i][0])
+    lower_bound, infeasibility = bounds[best]
+    certificate = Certificate(
         objective=problem.loss.value(Z) + problem.penalty.value(U),
         lower_bound=lower_bound,
         zero_objective=problem.loss.zero_value,
@@ -107,6 +113,7 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
         max_violation=violation,
         network_objective=problem.network_objective(U),
     )
+    return certificate, candidates[best]
 
 
 def lower_bound_of(

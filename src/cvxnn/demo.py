@@ -74,7 +74,7 @@ def _draw(console: Console, solution: cvxnn.Solution, output: Path) -> None:
     try:
         import matplotlib
     except ImportError:
-        console.print("No picture: matplotlib is missing, pip install 'cvxnn[plot]'")
+        console.print("No picture: matplotlib is missing, pip install 'cvxnn[plot]'", markup=False)
         return
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt

@@ -32,7 +32,7 @@ _BLOCK = 2**22  # entries of the hidden layer held at a time
 _TIE = 1e-11  # pre-activations below this, relative to their terms, are zero up to rounding
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TwoLayerNetwork(ABC):
     """What all networks share: m neurons in NumPy float64.
 
@@ -67,6 +67,12 @@ class TwoLayerNetwork(ABC):
             check_flag(getattr(self, flag), flag)
         if self.flat_output and self.n_outputs != 1:
             raise ValueError(f"flat_output needs one output, got {self.n_outputs}")
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.n_features} features, {self.n_neurons} neurons, "
+            f"{self.n_outputs} outputs)"
+        )
 
     @property
     def n_neurons(self) -> int:
@@ -144,7 +150,7 @@ class TwoLayerNetwork(ABC):
         return np.linalg.norm(self._first_layer(), axis=1), np.sum(np.abs(self.W2), axis=1)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class GatedReLUNetwork(TwoLayerNetwork):
     """A two-layer gated ReLU network.
 
@@ -207,7 +213,7 @@ class GatedReLUNetwork(TwoLayerNetwork):
         return np.where(on, self._pre_activations(X), 0.0)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReLUNetwork(TwoLayerNetwork):
     """A two-layer ReLU network."""
 

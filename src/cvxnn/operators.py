@@ -11,6 +11,7 @@ the speed of the BLAS. D is kept as floating numbers, transposed, where that fit
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,6 @@ class ExpandedMatrix:
         self.n, self.d = X.shape
         self.p = mask.shape[1]
         self.passes = Passes()
-        self._xp = array_namespace(X)
         itemsize = 8 if is_double(X) else 4
         self._float_mask: Array | None = None  # (p, n)
         if self.n * self.p * itemsize <= cache_bytes:
@@ -52,6 +52,10 @@ class ExpandedMatrix:
         self._double: ExpandedMatrix | None = self if is_double(X) else None
         self._active_rows = b""
         self._active_mask: Array | None = None
+
+    @property
+    def _xp(self) -> Any:
+        return array_namespace(self.X)
 
     def forward(self, U: Array) -> Array:
         """M U: (p, d, C) -> (n, C). Costs only as much as there are non-zero blocks."""

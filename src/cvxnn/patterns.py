@@ -108,7 +108,7 @@ class PatchGates:
         return gates
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Patterns:
     """Distinct, non-zero activation patterns of one data matrix, with their gates.
 
@@ -141,6 +141,10 @@ class Patterns:
                 array = array.view()  # the caller's own array stays writable
                 array.setflags(write=False)
                 object.__setattr__(self, name, array)
+
+    def __repr__(self) -> str:
+        gates = "without gates" if self.gates is None else f"gates on {len(self.gates)} features"
+        return f"Patterns({len(self)} on {self.n_samples} rows, {gates})"
 
     def __len__(self) -> int:
         return self.mask.shape[1]

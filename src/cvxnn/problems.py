@@ -73,6 +73,13 @@ class ConvexProblem:
         columns = " on unit-norm columns" if self.normalize else ""
         return f"{self.kind} over {p} given pattern{'s' if p > 1 else ''}{columns}"
 
+    def __repr__(self) -> str:
+        n, C = self.loss.Y.shape
+        return (
+            f"{type(self).__name__}({n} rows, {self.operator.d} columns, {C} outputs, "
+            f"{len(self.patterns)} patterns, penalty {self.penalty_name!r}, lam={self.lam:g})"
+        )
+
     @cached_property
     def smooth(self) -> Smooth:
         return Smooth(self.operator, self.loss)

@@ -10,7 +10,9 @@ over all blocks b (pattern, sign, class). Where the code departs from the printe
 - of the two windows the paper prints, the one of its default parameters, [0.001, 0.01], is the
   default, for the sum of squares of the violations;
 - a certified relative gap is the default stop. When the published stop is met the inner tolerance
-  goes on falling, since the published ones leave gaps of percents.
+  goes on falling, since the published ones leave gaps of percents;
+- the published tolerances and window are for unit columns and targets of +-1. Under the default
+  stop they are scaled to the data, so that units do not matter; `stop="paper"` is literal.
 
 Only non-zero blocks differ from what the multipliers say at v = 0, so the constraint terms are
 evaluated for those alone; X~'gamma is formed once for each update.
@@ -46,6 +48,21 @@ class ALState(NamedTuple):
     step_size: float | None
 
 
+class Scale(NamedTuple):
+    """The units of gradients and of squared violations; both are 1 for unit columns and targets
+    of +-1, for which the published tolerances were chosen."""
+
+    gradient: float
+    violation: float
+
+    @classmethod
+    def of(cls, problem: CReLU) -> Scale:
+        target = math.sqrt(2 * problem.loss.zero_value) or 1.0
+        X = problem.operator.X
+        column = float(np.linalg.norm(X)) / math.sqrt(X.shape[1]) or 1.0
+        return cls(target * column, target**2)
+
+
 @dataclass(frozen=True)
 class AL:
     """Settings of the augmented Lagrangian method; the defaults are the paper's.
@@ -66,6 +83,7 @@ class AL:
     problems: ClassVar[frozenset[str]] = frozenset({"C-ReLU"})
     penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups", "NoPenalty"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 200_000, "paper": 10_000}
+    patience: ClassVar[int] = 50_000  # an outer iteration alone may take max_inner
 
     delta: float = 100.0
     window: tuple[float, float] | None = (1e-3, 1e-2)
@@ -94,6 +112,7 @@ class AL:
     ) -> Iterator[Iterate]:
         n, C = problem.loss.Y.shape
         run = _Outer(problem, self)
+        scale = Scale.of(problem) if stop == "gap" else Scale(1.0, 1.0)
         feasible, run.active = problem.make_feasible(start)
         first = full_iterate(problem, feasible)  # the zero model may be optimal, or the warm start
         yield replace(first, state=state)
@@ -104,9 +123,10 @@ class AL:
             gamma = np.zeros((len(problem.pattern_of_block), n), dtype=start.dtype)
             delta = self.delta / (n * C)
             if self.window is not None:
-                U, delta, eta = yield from self._find_delta(run, U, gamma, delta)
+                U, delta, eta = yield from self._find_delta(run, U, gamma, delta, scale)
 
-        tol = self.inner_tol
+        tol = self.inner_tol * scale.gradient
+        smallest = 1e-9 * tol
         while True:
             lagrangian = Lagrangian(problem, gamma, delta)
             U, residual, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
@@ -118,18 +138,20 @@ class AL:
                 step_size=eta,
                 state=ALState(gamma, delta, eta),
             )
-            if stop == "gap" and residual <= tol and gap <= max(tol, 1e-12):
+            enough = max(tol / scale.gradient, 1e-12) * scale.violation
+            if stop == "gap" and residual <= tol and gap <= enough:
                 tol *= self.tighten
-                if tol < 1e-12:
+                if tol < smallest:
                     raise StalledError("the subproblems are solved to rounding")
 
     def _find_delta(
-        self, run: _Outer, U: Array, gamma: np.ndarray, delta: float
+        self, run: _Outer, U: Array, gamma: np.ndarray, delta: float, scale: Scale
     ) -> Generator[Iterate, None, tuple[Array, float, float | None]]:
         """The windowing heuristic: a penalty for which violations are neither large nor gone."""
         assert self.window is not None
-        low, high = self.window
-        tol, eta = self.window_tol, None
+        low, high = (edge * scale.violation for edge in self.window)
+        tol, eta = self.window_tol * scale.gradient, None
+        smallest = 1e-5 * tol
         for _ in range(60):
             lagrangian = Lagrangian(run.problem, gamma, delta)
             U, _, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
@@ -137,7 +159,7 @@ class AL:
             gap = lagrangian.constraint_gap(U)
             if gap > high:
                 delta = 2 * delta
-            elif gap < low and tol > 1e-6:  # a zero model never enters the window
+            elif gap < low and tol > smallest:  # a zero model never enters the window
                 delta, tol = delta / 2, tol / 2
             else:
                 break

@@ -40,14 +40,14 @@ class ConeDecomposition:
         self, problem: CReLU, start: Array, stop: str = "gap", state: Any = None
     ) -> Iterator[Iterate]:
         from cvxnn.decompositions import decompose  # which takes solutions of the driver
-        from cvxnn.solvers.driver import Run, choose
+        from cvxnn.solvers.driver import Run, Status, choose
 
-        zero = problem.zero_weights()
-        yield Iterate(zero, problem.operator.forward(zero))  # something to return at a limit
         method = choose(problem.gated)
         run = Run(problem.gated, self.gated_tol, "gap", method.default_max_iter["gap"])
         steps = run.steps(method, problem.gated.zero_weights(), None)
         status = yield from _with_signs_of_life(steps)
+        if status[0] is Status.INTERRUPTED:
+            raise KeyboardInterrupt
         result = decompose(run.finish(method, *status), self.method)
         weights = np.concatenate(result.weights, axis=0).astype(start.dtype)
         yield full_iterate(problem, weights)

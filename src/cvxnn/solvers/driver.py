@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from cvxnn.arrays import Array, array_namespace, is_double
-from cvxnn.certificates import Certificate, certify, lower_bound_of, relative_gap
+from cvxnn.certificates import Certificate, certify_with_dual, lower_bound_of, relative_gap
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.problems import ConvexProblem, check_problem
 from cvxnn.solvers.augmented_lagrangian import AL
@@ -60,7 +60,7 @@ _HELP = {
     Status.CONVERGED: "the tolerance is met",
     Status.MAX_ITER: "the iteration limit was reached: raise max_iter or tol, or take a larger lam",
     Status.TIME_LIMIT: "the time limit was reached: raise max_seconds or tol, or take a larger lam",
-    Status.STALLED: "no further progress in this precision: raise tol, use float64 data, or try "
+    Status.STALLED: "no further progress: raise tol, take a larger lam, use float64 data, or "
     "normalize=True if columns differ in scale",
     Status.DIVERGED: "the objective grew out of bounds: a fixed step is too large",
     Status.INTERRUPTED: "interrupted: this is the best point until then",
@@ -245,6 +245,7 @@ class Run:
         self.n_iter = -1  # the first iterate is the start
         self.certificate: Certificate | None = None
         self.confirm_below = tol
+        self.patience = STALL_ITERATIONS
         self._stall_gap, self._stall_iter = math.inf, 0
         self._passes_before = problem.operator.passes.total
         self._started = time.perf_counter()
@@ -254,6 +255,7 @@ class Run:
     ) -> Generator[None, None, tuple[Status, str]]:
         """Take iterates, one at a time, until one meets the tolerance or a limit; how it ended,
         and details."""
+        self.patience = getattr(method, "patience", STALL_ITERATIONS)
         try:
             for iterate in method.iterates(self.problem, start, self.stop, state):
                 status = self._take(iterate)
@@ -261,8 +263,6 @@ class Run:
                     return status, ""
                 yield
         except KeyboardInterrupt:
-            if self.best_U is None:
-                raise
             return Status.INTERRUPTED, ""
         except _DivergedError:
             return Status.DIVERGED, ""
@@ -281,14 +281,18 @@ class Run:
                 return end.value
 
     def finish(self, method: Solver, status: Status, details: str) -> Solution:
-        certificate = self.certificate or certify(self.problem, self.best_U, self.best_Theta)
+        if self.best_U is None:  # ended before the first iterate; zero is always feasible
+            self.best_U = self.problem.zero_weights()
+        certificate, dual = self.certificate, self.best_Theta
+        if certificate is None:
+            certificate, dual = certify_with_dual(self.problem, self.best_U, dual)
         if self.stop == "gap" and certificate.relative_gap <= self.tol:
             status = Status.CONVERGED
         return Solution(
             problem=self.problem,
             weights=self.problem.present(self.problem.check_weights(self.best_U)),
             certificate=certificate,
-            dual=self.best_Theta,
+            dual=dual,
             status=status,
             message=self._message(method, status, details, certificate),
             n_iter=max(self.n_iter, 0),
@@ -337,7 +341,7 @@ class Run:
             return limit
         if progress.relative_gap < STALL_FACTOR * self._stall_gap:
             self._stall_gap, self._stall_iter = progress.relative_gap, progress.n_iter
-        elif progress.n_iter - self._stall_iter >= STALL_ITERATIONS and self.stop == "gap":
+        elif progress.n_iter - self._stall_iter >= self.patience and self.stop == "gap":
             return Status.STALLED
         return None
 
@@ -368,9 +372,9 @@ class Run:
             return True
         if progress.relative_gap > self.confirm_below:
             return False
-        certificate = certify(self.problem, self.best_U, self.best_Theta)
+        certificate, dual = certify_with_dual(self.problem, self.best_U, self.best_Theta)
         if certificate.relative_gap <= self.tol:
-            self.certificate = certificate
+            self.certificate, self.best_Theta = certificate, dual
             return True
         self.confirm_below = progress.relative_gap / 2  # rounding fooled us: ask for more
         return False
