@@ -183,7 +183,10 @@ def _to_floating(array: Array, name: str) -> Array:
     if is_numpy_array(array) and array.dtype.kind not in "biuf":
         kind = {"c": "complex numbers", "O": "Python objects", "M": "dates", "m": "durations"}
         found = kind.get(array.dtype.kind, "text" if array.dtype.kind in "USTa" else "no numbers")
-        raise TypeError(f"{name} holds {found} (dtype {array.dtype}); real numbers are expected")
+        hint = ": encode labels as +-1, or one-hot for several classes" if name == "Y" else ""
+        raise TypeError(
+            f"{name} holds {found} (dtype {array.dtype}); real numbers are expected{hint}"
+        )
     if xp.isdtype(array.dtype, "complex floating"):
         raise TypeError(f"{name} holds complex numbers; real numbers are expected")
     if array.dtype in (xp.float32, xp.float64):

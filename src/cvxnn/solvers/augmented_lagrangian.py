@@ -40,6 +40,9 @@ from cvxnn.validation import check_integer, check_number
 _BLOCK = 2**17  # products of blocks and rows held at a time: 1 MB, near the processor
 
 
+SHOW_EVERY = 150  # inner iterations between two feasible points
+
+
 class ALState(NamedTuple):
     """What a warm start needs beside the weights."""
 
@@ -133,7 +136,7 @@ class AL:
             gamma = lagrangian.updated_multipliers(U)
             gap = lagrangian.constraint_gap(U)
             yield replace(
-                run.feasible_iterate(lagrangian, U, n_inner),
+                run.shown(lagrangian, U, n_inner),
                 residual=max(residual, gap) if stop == "paper" else None,
                 step_size=eta,
                 state=ALState(gamma, delta, eta),
@@ -155,7 +158,7 @@ class AL:
         for _ in range(60):
             lagrangian = Lagrangian(run.problem, gamma, delta)
             U, _, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
-            yield run.feasible_iterate(lagrangian, U, n_inner)
+            yield run.shown(lagrangian, U, n_inner)
             gap = lagrangian.constraint_gap(U)
             if gap > high:
                 delta = 2 * delta
@@ -167,36 +170,44 @@ class AL:
 
 
 class _Outer:
-    """What the outer iterations share: counting, and feasible points from warm active rows."""
+    """What the outer iterations share: feasible points from warm active rows."""
 
     def __init__(self, problem: CReLU, settings: AL) -> None:
         self.problem, self.settings = problem, settings
         self.active: ActiveRows | None = None
-        self.n_unreported = 0
 
     def minimise(
         self, lagrangian: Lagrangian, U: Array, tol: float, eta: float | None
     ) -> Generator[Iterate, None, tuple[Array, float, float | None, int]]:
-        """R-FISTA on the subproblem, to a min-norm subgradient of at most `tol`."""
-        residual = math.inf
+        """R-FISTA on the subproblem, to a min-norm subgradient of at most `tol`. Now and then its
+        point is made feasible and shown, so that a run can end, or be ended, on the way."""
+        residual, n_unreported = math.inf, 0
         iterates = self.settings.inner.iterates(lagrangian, U, "paper", eta)
         try:
-            for iterate in iterates:
+            for n_inner, iterate in enumerate(iterates, start=1):
                 assert iterate.residual is not None  # "paper" was asked for
                 U, residual, eta = iterate.U, iterate.residual, iterate.step_size
-                self.n_unreported += 1
-                if residual <= tol or self.n_unreported >= self.settings.max_inner:
+                n_unreported += 1
+                if residual <= tol or n_inner >= self.settings.max_inner:
                     break
-                yield Iterate(n_inner=self.n_unreported)  # a sign of life, for the limits
+                if n_inner % SHOW_EVERY:
+                    yield Iterate(n_inner=n_unreported)  # a sign of life, for the limits
+                else:
+                    shown = self.feasible_iterate(
+                        U, iterate.Theta, iterate.correlation, n_unreported
+                    )
+                    yield replace(shown, state=ALState(lagrangian.gamma, lagrangian.delta, eta))
+                    n_unreported = 0
         except StalledError:
             pass  # as far as rounding lets it; the multipliers may still help
-        n_inner, self.n_unreported = self.n_unreported, 0
-        return U, residual, eta, n_inner
+        return U, residual, eta, n_unreported
 
-    def feasible_iterate(self, lagrangian: Lagrangian, U: Array, n_inner: int) -> Iterate:
+    def shown(self, lagrangian: Lagrangian, U: Array, n_inner: int) -> Iterate:
         """U made feasible, with the dual point of the multipliers that follow from it."""
+        return self.feasible_iterate(U, *lagrangian.gradient(lagrangian.point(U)), n_inner)
+
+    def feasible_iterate(self, U: Array, Theta: Array, correlation: Array, n_inner: int) -> Iterate:
         feasible, self.active = self.problem.make_feasible(U, self.active)
-        Theta, correlation = lagrangian.gradient(lagrangian.point(U))
         fit = self.problem.operator.forward(feasible)
         return Iterate(feasible, fit, Theta, correlation, n_inner=n_inner)
 
