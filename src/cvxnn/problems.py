@@ -332,6 +332,19 @@ class CReLU(ConvexProblem):
         enough = self.lam / np.maximum(np.abs(tau), 1e-300)
         return self._project_correlation(G, np.tile(enough, self.weight_shape[0]))
 
+    def exceeds_dual_limit(self, G: np.ndarray) -> bool:
+        """Whether some ||Pi_K(-G)|| > lam; found out with few projections where it is so."""
+        rows, pattern = -self.flat(G), self.pattern_of_block
+        norms = np.linalg.norm(rows, axis=1)
+        order = np.argsort(-norms)
+        for part in np.array_split(order, max(1, len(order) // 8)):
+            part = part[norms[part] > self.lam]
+            if len(part):
+                projected, _ = self.cones.project(rows[part], pattern[part], enough=self.lam)
+                if np.linalg.norm(projected, axis=1).max() > self.lam:
+                    return True
+        return False
+
     def _project_correlation(self, G: np.ndarray, enough: np.ndarray) -> np.ndarray:
         rows = -self.flat(G)
         large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)

@@ -116,9 +116,7 @@ class AL:
         n, C = problem.loss.Y.shape
         run = _Outer(problem, self)
         scale = Scale.of(problem) if stop == "gap" else Scale(1.0, 1.0)
-        feasible, run.active = problem.make_feasible(start)
-        first = full_iterate(problem, feasible)  # the zero model may be optimal, or the warm start
-        yield replace(first, state=state)
+        yield replace(run.first(start), state=state)
         U, eta = start, None
         if state is not None:
             gamma, delta, eta = state
@@ -175,6 +173,20 @@ class _Outer:
     def __init__(self, problem: CReLU, settings: AL) -> None:
         self.problem, self.settings = problem, settings
         self.active: ActiveRows | None = None
+
+    def first(self, start: Array) -> Iterate:
+        """The start made feasible. It may be optimal, the zero model above lambda_max or a warm
+        start; where a few projections show that zero is not, the rest is saved."""
+        problem = self.problem
+        feasible, self.active = problem.make_feasible(start)
+        if start.any():
+            return full_iterate(problem, feasible)
+        fit = problem.operator.forward(feasible)
+        Theta = problem.loss.gradient(fit)
+        G = problem.operator_double.adjoint(Theta)
+        if problem.exceeds_dual_limit(G):
+            return Iterate(feasible, fit, Theta, G)  # G itself is a valid, loose correlation
+        return full_iterate(problem, feasible)
 
     def minimise(
         self, lagrangian: Lagrangian, U: Array, tol: float, eta: float | None
