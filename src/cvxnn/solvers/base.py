@@ -19,8 +19,7 @@ class Iterate:
 
     U, fit : a feasible point and its predictions M U; None for a sign of life only.
     Theta, correlation : a dual candidate (n, C) and, block by block, what the dual constraint
-        bounds: M'Theta, for cones with any multipliers subtracted. With them this is a full
-        iteration; without them a further candidate for the best objective.
+        bounds: M'Theta, for cones with any multipliers subtracted.
     residual : the published stopping rule's measure, where it was asked for.
     n_inner : iterations of the method that were spent since the last full iterate.
     state : what a warm start needs beside the weights.

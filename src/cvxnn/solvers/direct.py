@@ -6,7 +6,7 @@ min_U  1/(2s) ||M U - Y||^2 + lam/2 ||U||^2   <=>   (M'M + s lam I) U = M'Y
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cvxnn.arrays import Array, double, like
@@ -59,14 +59,14 @@ class LSMR:
         precision = 1e-3
         while precision >= 1e-15:  # LSMR's own stop is no gap: tighten until the driver is content
             precision *= 1e-2
-            U, _ = lsmr_solve(
+            U, n_inner = lsmr_solve(
                 operator,
                 double(problem.loss.Y),
                 _shift(problem),
                 tol=precision,
                 max_iter=self.default_max_iter["gap"],
             )
-            yield full_iterate(problem, like(start, U))
+            yield replace(full_iterate(problem, like(start, U)), n_inner=n_inner)
 
 
 def _shift(problem: CGReLU) -> float:

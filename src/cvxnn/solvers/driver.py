@@ -307,8 +307,6 @@ class Run:
         if iterate.U is None:
             return self._limit_reached(self.n_iter + iterate.n_inner)
         self._observe(iterate)
-        if iterate.Theta is None:
-            return None
         self.n_iter += iterate.n_inner
         self.state = iterate.state
         return self._judge(iterate)
@@ -321,8 +319,6 @@ class Run:
             self.objective, self.best_U = objective, iterate.U
         if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
             raise _DivergedError
-        if iterate.Theta is None:
-            return
         bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)
         if bound > self.lower_bound:
             self.lower_bound, self.best_Theta = bound, iterate.Theta
