@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SETUP := pyproject.toml constraints.txt hatch_build.py src/cvxnn/native.c
+SETUP := pyproject.toml constraints.txt hatch_build.py src/cvxnn/native.c src/cvxnn/products.c
+PEERS := pyscnn adelie skglm celer
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench docs clean
@@ -29,7 +30,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.test $(VENV)-pyscnn/.ready
+bench: $(VENV)/.test $(PEERS:%=$(VENV)-%/.ready)
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.docs
@@ -47,9 +48,9 @@ $(BIN)/python:
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'cvxnn needs Python >= 3.11')"
 	$(PYTHON) -m venv $(VENV)
 
-# The paper's own package, for comparison only.
-$(VENV)-pyscnn/.ready: benchmarks/peers/pyscnn-constraints.txt
-	$(PYTHON) -m venv $(VENV)-pyscnn
-	$(VENV)-pyscnn/bin/python -m pip install --quiet --disable-pip-version-check \
-		--constraint benchmarks/peers/pyscnn-constraints.txt torch pyscnn
+# The packages that cvxnn is compared with, each in an environment of its own.
+$(PEERS:%=$(VENV)-%/.ready): $(VENV)-%/.ready: benchmarks/peers/%-constraints.txt
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $< $*
 	@touch $@

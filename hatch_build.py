@@ -1,4 +1,4 @@
-"""Build hook: compile src/cvxnn/native.c where a C compiler is there.
+"""Build hook: compile the C files of src/cvxnn where a C compiler is there.
 
 The kernels are plain C behind ctypes, with no tie to a Python version. Without a compiler the
 package installs all the same and uses its NumPy twins.
@@ -17,14 +17,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src/cvxnn/native.c")
+SOURCES = [Path("src/cvxnn/native.c"), Path("src/cvxnn/products.c")]
 LIBRARY = Path("src/cvxnn/libcvxnn.so")
 
 
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        if self.target_name != "wheel" or not compile_kernels(root / SOURCE, root / LIBRARY):
+        sources = [root / source for source in SOURCES]
+        if self.target_name != "wheel" or not compile_kernels(sources, root / LIBRARY):
             return
         build_data["artifacts"].append(str(LIBRARY))
         build_data["pure_python"] = False
@@ -33,13 +34,13 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
         )
 
 
-def compile_kernels(source: Path, library: Path) -> bool:
+def compile_kernels(sources: list[Path], library: Path) -> bool:
     """Whether it could be built; a failure is said, not raised."""
     compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     if shutil.which(compiler[0]) is None or os.name != "posix":
         sys.stderr.write(f"cvxnn: no C compiler {compiler[0]!r}: using NumPy kernels\n")
         return False
-    flags = ["-O3", "-std=gnu11", "-fPIC", "-shared", str(source), "-o", str(library), "-lm"]
+    flags = ["-O3", "-std=gnu11", "-fPIC", "-shared", *map(str, sources), "-o", str(library), "-lm"]
     done = subprocess.run([*compiler, *flags], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(f"cvxnn: kernels were not built, using NumPy:\n{done.stderr}\n")

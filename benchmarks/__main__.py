@@ -10,9 +10,13 @@ import click
 from benchmarks import (
     decompositions,
     memory,
+    newton_gated,
+    newton_path,
+    newton_relu,
     oracle,
     peer,
     precision,
+    products,
     relu_oracle,
     relu_peer,
     startup,
@@ -25,6 +29,7 @@ BENCHMARKS = {
     for module in (  # the quick ones first
         oracle,
         memory,
+        products,
         startup,
         relu_oracle,
         decompositions,
@@ -32,6 +37,9 @@ BENCHMARKS = {
         peer,
         relu_peer,
         precision,
+        newton_gated,
+        newton_relu,
+        newton_path,
     )
 }
 EPILOG = "\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in BENCHMARKS.items())
@@ -47,13 +55,16 @@ EPILOG = "\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in BENCHMARKS.ite
 )
 @click.option(
     "--max-seconds",
-    default=1500.0,
-    show_default=True,
-    help="Time limit of each run of `precision`, which resumes where it was left.",
+    type=float,
+    help="Time limit of each run of `precision` and of the peers of `newton_*`.",
 )
 @click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
 def main(
-    names: tuple[str, ...], quick: bool, results: Path | None, max_seconds: float, tables: bool
+    names: tuple[str, ...],
+    quick: bool,
+    results: Path | None,
+    max_seconds: float | None,
+    tables: bool,
 ) -> None:
     """Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed."""
     if quick and results is None:

@@ -8,7 +8,7 @@ missing, benchmarks say so and leave their UCI rows out.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,22 @@ from benchmarks.record import ROOT
 
 # Those of the paper's Table 1
 TABLE_1 = ("energy-y1", "ecoli", "glass", "pima", "oocytes_trisopterus_nucleus_2f")
+
+# A spread of the paper's sets over sizes, widths and numbers of classes
+SPREAD = (
+    "parkinsons",
+    "conn-bench-sonar-mines-rocks",
+    "seeds",
+    "statlog-heart",
+    "ionosphere",
+    "breast-cancer-wisc-diag",
+    "energy-y1",
+    "statlog-german-credit",
+    "car",
+    "cardiotocography-3clases",
+    "chess-krvkp",
+    "bank",
+)
 
 
 def available(names: Iterable[str]) -> list[str]:
@@ -57,6 +73,11 @@ class Dataset:
         """The set on columns of unit norm, with p Gaussian gates."""
         gates = np.random.default_rng(seed).standard_normal((self.X.shape[1], p))
         return Instance(self.X / column_norms(self.X), self.targets, gates)
+
+
+def maker(name: str, p: int) -> Callable[[], Instance]:
+    """The same, from the set's name when called."""
+    return lambda: Dataset.load(name).instance(p)
 
 
 def column_norms(X: np.ndarray) -> np.ndarray:

@@ -26,10 +26,10 @@ Rows = dict[str, Row]  # by the name of the case
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """What the command line asked for; without a time limit each benchmark has its own."""
 
     quick: bool
-    max_seconds: float
+    max_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Benchmark:
     measure : yields (case, row) pairs; gets the rows that are already there if `resumable`.
     present : the Markdown of the rows.
     misses : one line for each target that the rows miss.
+    draw : puts a figure of the rows into a file, which the page shows.
     """
 
     name: str
@@ -49,11 +50,12 @@ class Benchmark:
     present: Callable[[Rows], str]
     misses: Callable[[Rows], list[str]]
     resumable: bool = False
+    draw: Callable[[Rows, Path], None] | None = None
 
 
 @dataclass(frozen=True)
 class Record:
-    """The two files of a benchmark's results."""
+    """The files of a benchmark's results; a figure goes beside the table."""
 
     data: Path
     table: Path
@@ -78,7 +80,10 @@ class Record:
 
     def write_table(self, benchmark: Benchmark) -> None:
         """Make the page from the JSON, and from nothing else."""
-        _replace(self.table, _page(benchmark, json.loads(self.data.read_text())))
+        content = json.loads(self.data.read_text())
+        _replace(self.table, _page(benchmark, content))
+        if benchmark.draw is not None:
+            benchmark.draw(content["rows"], self.table.with_suffix(".png"))
 
 
 def machine() -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_converged_needs_the_fresh_certificate(problem):
         problems, penalties = RFISTA.problems, RFISTA.penalties
         default_max_iter = RFISTA.default_max_iter
 
-        def iterates(self, problem, start, stop, state):
+        def iterates(self, problem, start, stop, state, tol):
             honest = next(RFISTA().iterates(problem, start))
             yield Iterate(start, problem.loss.Y, honest.Theta, honest.correlation)
 

@@ -8,21 +8,37 @@ different packages can be interleaved; while it waits it uses no processor time.
 from __future__ import annotations
 
 import json
+import math
+import os
+import resource
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from benchmarks.memory import peak_bytes
+
+# Processor seconds after its limit until a run is ended from outside.
+GRACE = 2
 
 
 class Worker:
     """`python -m MODULE` under the given interpreter, answering requests."""
 
-    def __init__(self, python: str | Path, module: str, folder: Path) -> None:
+    def __init__(
+        self,
+        python: str | Path,
+        module: str,
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._process = subprocess.Popen(
             [str(python), "-m", module],
             cwd=folder,
+            env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -60,3 +76,41 @@ def serve(answer: Callable[..., dict[str, Any]]) -> None:
     for line in sys.stdin:
         replies.write(json.dumps(answer(**json.loads(line))) + "\n")
         replies.flush()
+
+
+def serve_contained(answer: Callable[..., dict[str, Any]]) -> None:
+    """As `serve`, with a child process for each request. A child that exceeds `max_seconds` of
+    processor time is ended, whatever language it is in; its peak of memory is its own; and what
+    goes wrong in it is an answer, not an end."""
+    serve(lambda **request: _contained(answer, request))
+
+
+def _contained(answer: Callable[..., dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(_answered(answer, request), pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        reply = pipe.read()
+    _, status, usage = os.wait4(child, 0)
+    if reply:
+        return json.loads(reply)
+    end = signal.Signals(os.WTERMSIG(status))
+    if end is signal.SIGXCPU:
+        seconds = usage.ru_utime + usage.ru_stime
+        return {"status": "time_limit", "seconds": seconds}
+    return {"status": "failed", "reason": f"ended by {end.name}"}
+
+
+def _answered(answer: Callable[..., dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
+    limit = math.ceil(request["max_seconds"]) + GRACE
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + GRACE))
+    try:
+        result = answer(**request)
+    except Exception as error:
+        return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+    return {"status": "ended", **result, "peak_bytes": peak_bytes()}

@@ -88,6 +88,10 @@ class Cones:
         self.signs = np.ascontiguousarray(np.where(mask.T, np.int8(1), np.int8(-1)))  # (p, n)
         self._without_gate = np.zeros(0, dtype=int)
 
+    @cached_property
+    def _layouts(self) -> tuple[np.ndarray, np.ndarray]:
+        return native.layouts(self.X)
+
     def residuals(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """x~_j v / ||x_j||, the signed distance of every block from every half-space: (B, n)."""
         return (V @ self.X.T) * self.signs[pattern]
@@ -188,12 +192,14 @@ class Cones:
         offsets: np.ndarray | None = None,
         enough: np.ndarray | float = -1.0,
         start: ActiveRows | None = None,
+        max_rows: int | None = None,
     ) -> tuple[np.ndarray, ActiveRows]:
         """Project each point onto its cone, or with `offsets` b (B, n) onto {w : X~ w >= b}.
 
         `enough` ends a block as soon as ||x + X~'gamma|| <= enough: every gamma >= 0 bounds the
-        norm of the projection from above, so that much is proven. Returns the points (B, d) and
-        the active rows, whose multipliers belong to unit rows.
+        norm of the projection from above, so that much is proven. `max_rows` ends a block after it
+        has added that many rows: a cheap bound of this kind, of a point that need not be inside.
+        Returns the points (B, d) and the active rows, whose multipliers belong to unit rows.
         """
         B, d = points.shape
         state = ActiveRows.empty(B, d + 1)
@@ -207,9 +213,10 @@ class Cones:
         scaled = None if offsets is None else offsets / np.where(self.live, self.row_norms, 1.0)
         enough = np.broadcast_to(np.asarray(enough, dtype=float), (B,))
         max_iter = 20 * d + 100
+        max_rows = max_iter if max_rows is None else max_rows
         if native.library() is not None:
             result = native.project_blocks(
-                self.X,
+                self._layouts,
                 self.signs,
                 points,
                 pattern,
@@ -220,6 +227,7 @@ class Cones:
                 state.count,
                 tolerance=TOLERANCE,
                 dependent=DEPENDENT,
+                max_rows=max_rows,
                 max_iter=max_iter,
             )
             return result, state
@@ -232,6 +240,7 @@ class Cones:
                 None if scaled is None else scaled[part],
                 enough[part],
                 state.select(part),
+                max_rows,
             )
             result[part] = search.run(max_iter)
             state.store(part, search.state)
@@ -315,10 +324,12 @@ class _Projection:
         offsets: np.ndarray | None,
         enough: np.ndarray,
         state: ActiveRows,
+        max_rows: int,
     ) -> None:
         self.cones, self.points, self.pattern = cones, points, pattern
         self.offsets, self.enough, self.state = offsets, enough, state
         self.result = points.copy()
+        self.left = np.full(len(points), max_rows)  # how many rows each block may still add
         self.banned = np.full(len(points), -1)  # a row just rejected, until the active set moves
 
     def run(self, max_iter: int) -> np.ndarray:
@@ -383,11 +394,13 @@ class _Projection:
         step = np.minimum(ratio.min(axis=1), 1.0)[:, None]
         moved = gamma + step * (z - gamma)
         leaving = bad & (ratio <= step * (1 + 1e-12))
+        before = gamma.copy()
         gamma[partial] = np.where(leaving, -1.0, np.maximum(moved, 0.0))[partial]
         # the row added last, thrown out again at once: its violation was rounding
         last = self.state.count[live] - 1
-        bounced = partial & (last >= 0) & leaving[np.arange(len(live)), np.maximum(last, 0)]
-        rows = self.state.rows[live, np.maximum(last, 0)]
+        at = np.arange(len(live)), np.maximum(last, 0)
+        bounced = partial & (last >= 0) & leaving[at] & (before[at] == 0)
+        rows = self.state.rows[live, at[1]]
         self.banned[live] = np.where(bounced, rows, self.banned[live])
 
     def _drop_zero_rows(self, blocks_: np.ndarray, k: int) -> None:
@@ -401,8 +414,8 @@ class _Projection:
         self.state.count[blocks_] = np.sum(~leaving, axis=1)
 
     def _add_rows(self, live: np.ndarray) -> np.ndarray:
-        """Give each block its most violated row; blocks without one, or below `enough`, are
-        finished. Returns those that go on."""
+        """Give each block its most violated row; blocks without one, below `enough` or with
+        `max_rows` added, are finished. Returns those that go on."""
         w = self.result[live]
         size = np.linalg.norm(w, axis=1)
         if self.offsets is None:
@@ -410,6 +423,9 @@ class _Projection:
             self.result[live[zero]] = 0.0
             reached = zero | (size <= self.enough[live])
             live, w, size = live[~reached], w[~reached], size[~reached]
+        going = self.left[live] > 0
+        live, w, size = live[going], w[going], size[going]
+        self.left[live] -= 1
         if len(live) == 0:
             return live
         residual = self.cones.residuals(w, self.pattern[live])

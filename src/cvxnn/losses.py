@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.arrays import Array, array_namespace, double, to_numpy
 from cvxnn.validation import check_choice
 
 
@@ -46,6 +46,22 @@ class Loss(Protocol):
         """
         ...
 
+    def by_output(self) -> list[Loss]:
+        """Losses of single outputs, (n, 1), whose sum this one is."""
+        ...
+
+    def conjugate(self, Theta: Array) -> float:
+        """f*(Theta)."""
+        ...
+
+    def conjugate_gradient(self, Theta: Array) -> Array:
+        """grad f*(Theta): the predictions at which the gradient of f is Theta."""
+        ...
+
+    def conjugate_curvature(self, Theta: Array) -> Array:
+        """The diagonal of the Hessian of f* at Theta, the inverse of that of f."""
+        ...
+
 
 class SquaredLoss:
     """f(Z) = 1/(2 n C) ||Z - Y||^2, the paper's scaling.
@@ -56,9 +72,9 @@ class SquaredLoss:
 
     affine_gradient = True
 
-    def __init__(self, Y: Array) -> None:
+    def __init__(self, Y: Array, s: int | None = None) -> None:
         self.Y = Y
-        self.s = Y.shape[0] * Y.shape[1]
+        self.s = Y.shape[0] * Y.shape[1] if s is None else s
 
     def value(self, Z: Array) -> float:
         R = double(Z) - double(self.Y)
@@ -89,6 +105,21 @@ class SquaredLoss:
         vertex = slope / xp.where(flat, xp.ones_like(curvature), curvature)
         tau = xp.where(flat, xp.zeros_like(vertex), xp.clip(vertex, -limit, limit))
         return tau, float(xp.sum(tau * (slope - 0.5 * tau * curvature)))
+
+    def by_output(self) -> list[Loss]:
+        Y = to_numpy(double(self.Y))
+        return [SquaredLoss(Y[:, [k]], self.s) for k in range(Y.shape[1])]
+
+    def conjugate(self, Theta: Array) -> float:
+        Theta = double(Theta)
+        xp = array_namespace(Theta)
+        return float(xp.sum(Theta * (double(self.Y) + 0.5 * self.s * Theta)))
+
+    def conjugate_gradient(self, Theta: Array) -> Array:
+        return self.Y + self.s * Theta
+
+    def conjugate_curvature(self, Theta: Array) -> Array:
+        return array_namespace(Theta).full_like(Theta, self.s)
 
 
 LOSSES = {"squared": SquaredLoss}

@@ -5,10 +5,14 @@
  * solvers/augmented_lagrangian.py.
  *
  * project_blocks: many projections onto {w : s_j <x_j, w> >= b_j for all rows j}, see cones.py.
- * The active rows A of a block are kept as A' = Q R (Q by rows in `Qt`), appended by
- * reorthogonalised Gram-Schmidt and removed by Givens rotations.
+ * The active rows A of a block are kept through an orthonormal basis Q = T'A of their span: a row
+ * (q | s | t) of `basis` is a vector of Q, its product s = t'b with their offsets and the
+ * combination t of the active rows that it is. The projection onto the active rows and their
+ * multipliers lie in the same way, and so all of it follows by the same linear combinations:
+ * a row joins by reorthogonalised Gram-Schmidt and leaves by a Householder reflection.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,228 +22,374 @@
 #else
 #define FAST
 #endif
+#define INLINE static inline __attribute__((always_inline))
 
 typedef int64_t index_t;
+#ifdef STATS
+index_t stats[8];
+#define COUNT(i, m) (stats[i] += (m))
+#else
+#define COUNT(i, m)
+#endif
 
-/* Sixteen partial sums let the compiler use wide registers without reordering what we wrote. */
-#define LANES 16
+#define LANES 16 /* partial sums let the compiler use wide registers in the order we wrote */
 #define ZERO 1e-14 /* a projection this small, relative to the point, is zero up to rounding */
-static inline __attribute__((always_inline)) double dot(const double *a, const double *b, index_t d)
+#define WIDTH 8    /* doubles in a vector; rows are filled up with zeros to whole vectors */
+#define TILE 64    /* rows in a tile of floats */
+#ifndef CANDIDATES
+#define CANDIDATES 64
+#endif
+#ifndef WINDOW
+#define WINDOW 0.3f
+#endif
+#ifndef REORTH
+#define REORTH 0.01
+#endif
+#ifndef AGAIN
+#define AGAIN 0.3
+#endif
+
+typedef double vector __attribute__((vector_size(64), aligned(8), may_alias));
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int64_t lanes __attribute__((vector_size(64)));
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (lanes){__VA_ARGS__})
+#endif
+
+INLINE index_t whole(index_t n, index_t size) { return (n + size - 1) / size * size; }
+
+INLINE double sum_of(vector v)
 {
-    double lane[LANES] = {0};
-    double sum = 0.0;
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+INLINE double dot(const double *a, const double *b, index_t d)
+{
+    vector sum = {0};
+    for (index_t i = 0; i < d; i += WIDTH) sum += *(vector *)(a + i) * *(vector *)(b + i);
+    return sum_of(sum);
+}
+
+/* The products of eight rows with w: their vectors of partial sums are added crosswise. */
+INLINE void eight_dots(const double *const *row, const double *w, index_t d, double *out)
+{
+    vector s[WIDTH] = {0};
+    for (index_t i = 0; i < d; i += WIDTH) {
+        vector x = *(vector *)(w + i);
+        for (int l = 0; l < WIDTH; l++) s[l] += x * *(vector *)(row[l] + i);
+    }
+    for (int l = 0; l < 4; l++)
+        s[l] = SHUFFLE(s[2 * l], s[2 * l + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
+               SHUFFLE(s[2 * l], s[2 * l + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    for (int l = 0; l < 2; l++)
+        s[l] = SHUFFLE(s[2 * l], s[2 * l + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+               SHUFFLE(s[2 * l], s[2 * l + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+    *(vector *)out = SHUFFLE(s[0], s[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+                     SHUFFLE(s[0], s[1], 4, 5, 6, 7, 12, 13, 14, 15);
+}
+
+/* v -= c'M for k rows of M, over the first `size` columns. */
+INLINE void subtract(double *v, const double *M, index_t stride, const double *c, index_t k,
+                     index_t size)
+{
     index_t i = 0;
-    for (; i + LANES <= d; i += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] += a[i + l] * b[i + l];
-    for (; i < d; i++) sum += a[i] * b[i];
-    for (int l = 0; l < LANES; l++) sum += lane[l];
-    return sum;
-}
-
-static inline __attribute__((always_inline)) void axpy(double t, const double *a, double *b,
-                                                       index_t d)
-{
-    for (index_t i = 0; i < d; i++) b[i] += t * a[i];
-}
-
-/* X in tiles of TILE rows that lie feature by feature, the last one filled up with zeros. */
-#define TILE 32
-static index_t padded(index_t n) { return (n + TILE - 1) / TILE * TILE; }
-
-static double *make_tiles(const double *X, index_t n, index_t d)
-{
-    double *tiles = calloc(padded(n) * d, sizeof(double));
-    if (tiles)
-        for (index_t j = 0; j < n; j++)
-            for (index_t i = 0; i < d; i++)
-                tiles[(j / TILE * d + i) * TILE + j % TILE] = X[j * d + i];
-    return tiles;
-}
-
-/* The products of all rows with w; each tile is summed in registers. */
-static inline __attribute__((always_inline)) void products(const double *tiles, index_t n,
-                                                           index_t d, const double *w, double *out)
-{
-    for (index_t t = 0; t < padded(n) / TILE; t++) {
-        const double *x = tiles + t * d * TILE;
-        double sum[TILE] = {0};
-        for (index_t i = 0; i < d; i++)
-            for (int l = 0; l < TILE; l++) sum[l] += w[i] * x[i * TILE + l];
-        memcpy(out + t * TILE, sum, sizeof sum);
+    for (; i + 4 * WIDTH <= size; i += 4 * WIDTH) {
+        vector sum[4];
+        memcpy(sum, v + i, sizeof sum);
+        for (index_t a = 0; a < k; a++)
+            for (int l = 0; l < 4; l++)
+                sum[l] -= c[a] * *(vector *)(M + a * stride + i + l * WIDTH);
+        memcpy(v + i, sum, sizeof sum);
+    }
+    for (; i < size; i += WIDTH) {
+        vector sum = *(vector *)(v + i);
+        for (index_t a = 0; a < k; a++) sum -= c[a] * *(vector *)(M + a * stride + i);
+        *(vector *)(v + i) = sum;
     }
 }
 
 typedef struct {
     index_t n, d, k;         /* rows, features, active rows */
-    const double *X;         /* unit rows (n, d) */
+    index_t width, stride;   /* features and rows of `basis`, filled up */
+    const double *X;         /* unit rows (n, width) */
+    const float *tiles;      /* the same, in tiles of rows that lie feature by feature */
     const int8_t *sign;      /* (n) of this block's pattern */
     const double *offset;    /* (n) or NULL */
-    const double *x;         /* the point */
+    double offset_size;      /* the largest of them */
+    const double *x;         /* the point (width) */
     index_t *row;            /* active rows */
     double *gamma;           /* their multipliers */
-    double *Qt, *R;          /* (d, d) each, row by row */
-    double *c, *s, *z, *q;   /* work */
-    double *w;               /* the projection */
+    double *basis;           /* (k, stride) */
+    double *w;               /* (w | . | z), the point and multipliers that hold them tight */
+    double *u, *c;           /* work */
     uint8_t *active;         /* (n) */
-    double *residual;        /* (n), rounded up to whole tiles */
-    const double *tiles;     /* X again, in tiles: see products() */
+    float *residual;         /* (n), filled up to whole tiles */
+    float *unit;             /* (d) */
+    index_t candidate[CANDIDATES + WIDTH], n_candidates;
+    double worst;
+    int dropped;             /* whether one was dropped since */
 } block_t;
 
-static inline double bound_of(const block_t *B, index_t j) { return B->offset ? B->offset[j] : 0.0; }
+INLINE double *multipliers(double *v, const block_t *B) { return v + B->width + 1; }
+INLINE double bound_of(const block_t *B, index_t j) { return B->offset ? B->offset[j] : 0.0; }
+INLINE index_t used(const block_t *B, index_t k) { return B->width + whole(1 + k, WIDTH); }
 
-/* Orthogonalise row j against the active ones into Qt[k], coefficients into column k of R.
- * Returns the squared distance of the (unit) row from their span. */
-static inline __attribute__((always_inline)) double orthogonalise(block_t *B, index_t j)
+INLINE void basis_dots(const block_t *B, const double *v, double *c)
 {
-    index_t d = B->d, k = B->k;
-    double *q = B->q;
-    for (index_t i = 0; i < d; i++) q[i] = B->sign[j] * B->X[j * d + i];
-    for (index_t a = 0; a < k; a++) B->c[a] = 0.0;
-    for (int twice = 0; twice < 2; twice++)
-        for (index_t a = 0; a < k; a++) {
-            double t = dot(B->Qt + a * d, q, d);
-            B->c[a] += t;
-            axpy(-t, B->Qt + a * d, q, d);
-        }
-    return dot(q, q, d);
+    for (index_t a = 0; a < B->k; a += WIDTH) {
+        const double *row[WIDTH];
+        for (int l = 0; l < WIDTH; l++) row[l] = B->basis + (a + l) * B->stride;
+        eight_dots(row, v, B->width, c + a);
+    }
 }
 
-static inline __attribute__((always_inline)) void append(block_t *B, index_t j, double gamma,
-                                                         double distance2)
+/* Orthogonalise row j against the active ones into u; c has the coefficients. Returns the squared
+ * distance of the (unit) row from their span. */
+INLINE double orthogonalise(block_t *B, index_t j)
 {
-    index_t d = B->d, k = B->k;
-    double norm = sqrt(distance2);
-    for (index_t a = 0; a < k; a++) B->R[a * d + k] = B->c[a];
-    B->R[k * d + k] = norm;
-    for (index_t i = 0; i < d; i++) B->Qt[k * d + i] = B->q[i] / norm;
+    double *u = B->u, sign = B->sign[j];
+    const double *x = B->X + j * B->width;
+    for (index_t i = 0; i < B->width; i++) u[i] = sign * x[i];
+    memset(u + B->width, 0, (B->stride - B->width) * sizeof(double));
+    u[B->width] = bound_of(B, j);
+    multipliers(u, B)[B->k] = 1.0;
+    double distance2 = 1.0;
+    for (int pass = 0; pass < 2 && B->k > 0; pass++) {
+        basis_dots(B, u, B->c);
+        subtract(u, B->basis, B->stride, B->c, B->k, used(B, B->k + 1));
+        distance2 = dot(u, u, B->width);
+        if (distance2 > REORTH) break; /* little was lost to cancellation */
+    }
+    if (B->k == 0) distance2 = dot(u, u, B->width);
+    return distance2;
+}
+
+/* Take in row j, just orthogonalised, and move the point onto it. */
+INLINE void append(block_t *B, index_t j, double gamma, double distance2)
+{
+    index_t k = B->k++;
+    double *q = B->basis + k * B->stride, scale = 1.0 / sqrt(distance2);
+    for (index_t i = 0; i < B->stride; i++) q[i] = scale * B->u[i];
     B->row[k] = j;
     B->gamma[k] = gamma;
     B->active[j] = 1;
-    B->k = k + 1;
+    double slack = dot(q, B->w, B->width) - q[B->width];
+    subtract(B->w, q, B->stride, &slack, 1, used(B, k + 1));
+    COUNT(1, 1);
 }
 
-static inline __attribute__((always_inline)) void drop(block_t *B, index_t at)
+/* Let an active row go: a reflection leaves all but the last vector of the basis without it. */
+INLINE void drop(block_t *B, index_t at)
 {
-    index_t d = B->d, k = B->k;
+    index_t k = B->k - 1, size = used(B, k + 1);
+    double *last = B->basis + k * B->stride, *c = B->c, *u = B->u;
+    double norm2 = 0.0;
+    for (index_t a = 0; a <= k; a++) {
+        c[a] = multipliers(B->basis + a * B->stride, B)[at];
+        norm2 += c[a] * c[a];
+    }
+    double norm = sqrt(norm2), scale = -1.0 / (norm * (norm + fabs(c[k])));
+    c[k] += copysign(norm, c[k]);
+    memset(u, 0, size * sizeof(double));
+    subtract(u, B->basis, B->stride, c, k + 1, size);
+    for (index_t a = 0; a <= k; a++) {
+        double t = scale * c[a];
+        subtract(B->basis + a * B->stride, u, 0, &t, 1, size);
+    }
+    double pull = last[B->width] - dot(last, B->x, B->width);
+    subtract(B->w, last, 0, &pull, 1, size);
     B->active[B->row[at]] = 0;
-    for (index_t a = at; a + 1 < k; a++) {
-        B->row[a] = B->row[a + 1];
-        B->gamma[a] = B->gamma[a + 1];
-        for (index_t i = 0; i <= a + 1; i++) B->R[i * d + a] = B->R[i * d + a + 1];
+    B->row[at] = B->row[k];
+    B->gamma[at] = B->gamma[k];
+    for (index_t a = 0; a < k; a++) {
+        double *t = multipliers(B->basis + a * B->stride, B);
+        t[at] = t[k];
+        t[k] = 0.0;
     }
-    for (index_t a = at; a + 1 < k; a++) {
-        double u = B->R[a * d + a], v = B->R[(a + 1) * d + a], r = hypot(u, v);
-        if (r == 0.0) continue;
-        double cos = u / r, sin = v / r;
-        for (index_t l = a; l + 1 < k; l++) {
-            double t = B->R[a * d + l], b = B->R[(a + 1) * d + l];
-            B->R[a * d + l] = cos * t + sin * b;
-            B->R[(a + 1) * d + l] = cos * b - sin * t;
-        }
-        for (index_t i = 0; i < d; i++) {
-            double t = B->Qt[a * d + i], b = B->Qt[(a + 1) * d + i];
-            B->Qt[a * d + i] = cos * t + sin * b;
-            B->Qt[(a + 1) * d + i] = cos * b - sin * t;
-        }
-    }
-    B->k = k - 1;
+    double *z = multipliers(B->w, B);
+    z[at] = z[k];
+    z[k] = 0.0;
+    B->k = k;
+    B->dropped = 1;
+    COUNT(2, 1);
 }
 
-/* R z = t, in place; R is upper triangular. */
-static void back_substitute(const block_t *B, double *t)
+INLINE void start_from(block_t *B, const index_t *row, const double *gamma, index_t count,
+                       double dependent)
 {
-    index_t d = B->d;
-    for (index_t a = B->k - 1; a >= 0; a--) {
-        double sum = t[a];
-        for (index_t l = a + 1; l < B->k; l++) sum -= B->R[a * d + l] * t[l];
-        t[a] = sum / B->R[a * d + a];
+    memcpy(B->w, B->x, B->width * sizeof(double));
+    memset(B->w + B->width, 0, (B->stride - B->width) * sizeof(double));
+    B->k = B->dropped = 0;
+    for (index_t a = 0; a < count && B->k < B->d; a++) {
+        if (B->active[row[a]]) continue;
+        double distance2 = orthogonalise(B, row[a]);
+        if (distance2 >= dependent) append(B, row[a], gamma[a], distance2);
     }
 }
 
-/* Multipliers and point that hold the active rows tight; rows whose multiplier would turn negative
- * leave on the way. Returns a row that left although it was added last, else -1. */
-static inline __attribute__((always_inline)) index_t solve_on_active_rows(block_t *B)
+/* Take up the point and multipliers that hold the active rows tight; rows whose multiplier would
+ * turn negative leave on the way. Returns the row `added` if it is thrown out at once, else -1. */
+INLINE index_t settle(block_t *B, index_t added)
 {
-    index_t d = B->d, bounced = -1;
+    index_t bounced = -1;
+    const double *z = multipliers(B->w, B);
     while (B->k > 0) {
-        index_t k = B->k;
-        for (index_t a = 0; a < k; a++) {
-            double sum = bound_of(B, B->row[a]);
-            for (index_t l = 0; l < a; l++) sum -= B->R[l * d + a] * B->s[l];
-            B->s[a] = sum / B->R[a * d + a]; /* R' s = b */
-            B->c[a] = dot(B->Qt + a * d, B->x, d);
-            B->z[a] = B->s[a] - B->c[a];
-        }
-        back_substitute(B, B->z);
-        double step = 2.0;
-        for (index_t a = 0; a < k; a++)
-            if (B->z[a] <= 0.0) {
-                double fall = B->gamma[a] - B->z[a];
-                double ratio = fall > 0.0 ? B->gamma[a] / fall : 0.0;
+        double *gamma = B->gamma, step = 2.0;
+        for (index_t a = 0; a < B->k; a++)
+            if (z[a] <= 0.0) {
+                double fall = gamma[a] - z[a];
+                double ratio = fall > 0.0 ? gamma[a] / fall : 0.0;
                 if (ratio < step) step = ratio;
             }
         if (step > 1.0) {
-            memcpy(B->gamma, B->z, k * sizeof(double));
-            memcpy(B->w, B->x, d * sizeof(double));
-            for (index_t a = 0; a < k; a++) axpy(B->s[a] - B->c[a], B->Qt + a * d, B->w, d);
-            return bounced;
+            memcpy(gamma, z, B->k * sizeof(double));
+            break;
         }
-        for (index_t a = k - 1; a >= 0; a--) {
-            double fall = B->gamma[a] - B->z[a];
-            int leaves = B->z[a] <= 0.0 &&
-                         (fall <= 0.0 || B->gamma[a] / fall <= step * (1.0 + 1e-12));
-            B->gamma[a] += step * (B->z[a] - B->gamma[a]);
-            if (B->gamma[a] < 0.0) B->gamma[a] = 0.0;
-            if (leaves) {
-                if (a == k - 1) bounced = B->row[a];
-                drop(B, a);
-            }
+        for (index_t a = 0; a < B->k; a++) {
+            double fall = gamma[a] - z[a];
+            int leaves =
+                z[a] <= 0.0 && (fall <= 0.0 || gamma[a] / fall <= step * (1.0 + 1e-12));
+            if (leaves && B->row[a] == added && gamma[a] == 0.0) bounced = added;
+            gamma[a] += step * (z[a] - gamma[a]);
+            gamma[a] = leaves ? -1.0 : gamma[a] > 0.0 ? gamma[a] : 0.0;
         }
+        for (index_t a = B->k - 1; a >= 0; a--)
+            if (B->gamma[a] < 0.0) drop(B, a);
     }
-    memcpy(B->w, B->x, d * sizeof(double));
     return bounced;
 }
 
-static inline __attribute__((always_inline)) index_t most_violated(block_t *B, double limit,
-                                                                   index_t banned)
+INLINE double residual_of(const block_t *B, index_t j)
 {
-    index_t n = B->n;
-    double *r = B->residual;
-    products(B->tiles, n, B->d, B->w, r);
-    for (index_t j = 0; j < n; j++) r[j] *= B->sign[j];
-    if (B->offset)
-        for (index_t j = 0; j < n; j++) r[j] -= B->offset[j];
-    for (index_t a = 0; a < B->k; a++) r[B->row[a]] = 0.0;
-    if (banned >= 0) r[banned] = 0.0;
-    double lane[LANES];
-    for (int l = 0; l < LANES; l++) lane[l] = limit;
-    index_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (int l = 0; l < LANES; l++) lane[l] = r[j + l] < lane[l] ? r[j + l] : lane[l];
-    for (; j < n; j++) lane[0] = r[j] < lane[0] ? r[j] : lane[0];
-    double least = limit;
-    for (int l = 0; l < LANES; l++) least = lane[l] < least ? lane[l] : least;
-    if (least >= limit) return -1;
-    for (j = 0; r[j] != least;) j++;
-    return j;
+    return B->sign[j] * dot(B->X + j * B->width, B->w, B->width) - bound_of(B, j);
 }
 
-/* Row j = A'y depends on the active rows (y from the coefficients in c): its multiplier rises while
+/* The point and multipliers afresh from the basis: steps add up their rounding. */
+INLINE void refresh(block_t *B)
+{
+    memcpy(B->w, B->x, B->width * sizeof(double));
+    memset(B->w + B->width, 0, (B->stride - B->width) * sizeof(double));
+    basis_dots(B, B->w, B->c);
+    for (index_t a = 0; a < B->k; a++) B->c[a] -= B->basis[a * B->stride + B->width];
+    subtract(B->w, B->basis, B->stride, B->c, B->k, used(B, B->k));
+}
+
+/* Whether rounding kept w = x + A'z; the combinations suffer where rows left that lay close to the
+ * span of others. */
+INLINE int accurate(block_t *B, double tiny)
+{
+    double *u = B->u;
+    const double *z = multipliers(B->w, B);
+    for (index_t i = 0; i < B->width; i++) u[i] = B->w[i] - B->x[i];
+    double worst = 0.0;
+    for (index_t a = 0; a < B->k; a++) {
+        double t = z[a] * B->sign[B->row[a]];
+        subtract(u, B->X + B->row[a] * B->width, 0, &t, 1, B->width);
+        double r = fabs(residual_of(B, B->row[a]));
+        worst = r > worst ? r : worst;
+    }
+    return worst <= tiny && sqrt(dot(u, u, B->width)) <= tiny;
+}
+
+/* Make a list of violated rows; none is left out only if there is none. The residuals in single
+ * precision, of the point scaled to about unit norm, are off by `error` at most: rows above it hold
+ * for sure. */
+INLINE void scan(block_t *B, double limit, index_t banned)
+{
+    double size = sqrt(dot(B->w, B->w, B->width));
+    index_t n = B->n, d = B->d;
+    double unit = size > B->offset_size ? size : B->offset_size;
+    double scale = unit > 0.0 ? 1.0 / unit : 1.0;
+    float error = 6e-8f * (d + 8);
+    float *r = B->residual, *w = B->unit;
+    for (index_t i = 0; i < d; i++) w[i] = scale * B->w[i];
+    float lane[TILE] = {0};
+    for (index_t t = 0; t < n; t += TILE) {
+        const float *x = B->tiles + t * d;
+        float sum[TILE] = {0};
+        for (index_t i = 0; i < d; i++)
+            for (int l = 0; l < TILE; l++) sum[l] += w[i] * x[i * TILE + l];
+        memcpy(r + t, sum, sizeof sum);
+    }
+    for (index_t j = 0; j < n; j++) r[j] *= B->sign[j];
+    if (B->offset)
+        for (index_t j = 0; j < n; j++) r[j] -= (float)(scale * B->offset[j]);
+    for (index_t a = 0; a < B->k; a++) r[B->row[a]] = 2.0f;
+    if (banned >= 0) r[banned] = 2.0f;
+    for (index_t j = n; j < whole(n, TILE); j++) r[j] = 2.0f;
+    for (index_t t = 0; t < n; t += TILE)
+        for (int l = 0; l < TILE; l++) lane[l] = r[t + l] < lane[l] ? r[t + l] : lane[l];
+    float worst = 0.0f;
+    for (int l = 0; l < TILE; l++) worst = lane[l] < worst ? lane[l] : worst;
+    int sure = worst < -2.0f * error;
+    float level = sure ? WINDOW * worst : error;
+    COUNT(0, 1);
+    B->worst = 1.0;
+again:
+    B->n_candidates = 0;
+    for (index_t t = 0; t < n; t += TILE) {
+        int any = 0;
+        for (int l = 0; l < TILE; l++) any |= r[t + l] <= level;
+        if (!any) continue;
+        for (index_t j = t; j < t + TILE; j++) {
+            if (r[j] > level || (!sure && !(residual_of(B, j) < limit))) continue;
+            if (B->n_candidates == CANDIDATES) {
+                if (!sure || level < 0.9f * worst) return;
+                level = 0.5f * (level + worst);
+                goto again;
+            }
+            B->candidate[B->n_candidates++] = j;
+        }
+    }
+}
+
+/* The most violated of the candidates, or -1. */
+INLINE index_t worst_candidate(block_t *B, double limit, index_t banned)
+{
+    double r[WIDTH], least = limit;
+    index_t found = -1;
+    for (index_t a = 0; a < B->n_candidates;) {
+        if (B->active[B->candidate[a]])
+            B->candidate[a] = B->candidate[--B->n_candidates];
+        else
+            a++;
+    }
+    if (B->worst <= 0.0 && limit > AGAIN * B->worst) least = AGAIN * B->worst;
+    for (int l = 0; l < WIDTH; l++) B->candidate[B->n_candidates + l] = 0;
+    for (index_t a = 0; a < B->n_candidates; a += WIDTH) {
+        const double *row[WIDTH];
+        for (int l = 0; l < WIDTH; l++) row[l] = B->X + B->candidate[a + l] * B->width;
+        eight_dots(row, B->w, B->width, r);
+        for (int l = 0; l < WIDTH && a + l < B->n_candidates; l++) {
+            index_t j = B->candidate[a + l];
+            double residual = B->sign[j] * r[l] - bound_of(B, j);
+            if (residual < least && j != banned) {
+                least = residual;
+                found = j;
+            }
+        }
+    }
+    COUNT(4, 1);
+    COUNT(5, B->n_candidates);
+    if (B->worst > 0.0 && found >= 0) B->worst = least;
+    return found;
+}
+
+/* Row j = A'y depends on the active rows, -y is what u has as multipliers: its own rises while
  * theirs fall along y, until one of them is zero and makes room. */
-static inline __attribute__((always_inline)) void exchange(block_t *B, index_t j)
+INLINE void exchange(block_t *B, index_t j)
 {
     index_t leaver = -1;
-    double step = HUGE_VAL;
-    memcpy(B->z, B->c, B->k * sizeof(double));
-    back_substitute(B, B->z);
+    double step = HUGE_VAL, *y = multipliers(B->u, B);
     for (index_t a = 0; a < B->k; a++)
-        if (B->z[a] > 1e-12 && B->gamma[a] / B->z[a] < step) {
-            step = B->gamma[a] / B->z[a];
+        if (y[a] < -1e-12 && -B->gamma[a] / y[a] < step) {
+            step = -B->gamma[a] / y[a];
             leaver = a;
         }
     if (leaver < 0) leaver = B->k - 1, step = 0.0;
     for (index_t a = 0; a < B->k; a++) {
-        B->gamma[a] -= step * B->z[a];
+        B->gamma[a] += step * y[a];
         if (B->gamma[a] < 0.0) B->gamma[a] = 0.0;
     }
     drop(B, leaver);
@@ -249,71 +399,94 @@ static inline __attribute__((always_inline)) void exchange(block_t *B, index_t j
 
 FAST static void project_block(block_t *B, const index_t *start, const double *start_gamma,
                                index_t n_start, double enough, double tolerance, double dependent,
-                               index_t max_iter)
+                               index_t max_rows, index_t max_iter)
 {
-    index_t d = B->d;
-    double size_x = sqrt(dot(B->x, B->x, d));
-    B->k = 0;
-    for (index_t a = 0; a < n_start && B->k < d; a++) {
-        if (B->active[start[a]]) continue;
-        double distance2 = orthogonalise(B, start[a]);
-        if (distance2 >= dependent) append(B, start[a], start_gamma[a], distance2);
-    }
-    index_t banned = -1;
+    double size_x = sqrt(dot(B->x, B->x, B->width));
+    start_from(B, start, start_gamma, n_start, dependent);
+    B->n_candidates = 0;
+    B->offset_size = 0.0;
+    if (B->offset)
+        for (index_t j = 0; j < B->n; j++)
+            if (fabs(B->offset[j]) > B->offset_size) B->offset_size = fabs(B->offset[j]);
+    index_t banned = -1, j = -1;
     for (index_t it = 0; it < max_iter; it++) {
-        index_t bounced = solve_on_active_rows(B);
+        index_t bounced = settle(B, j);
         if (bounced >= 0) banned = bounced;
-        double size = sqrt(dot(B->w, B->w, d));
-        if (!B->offset && size <= ZERO * size_x) {
-            memset(B->w, 0, d * sizeof(double));
+        double size = sqrt(dot(B->w, B->w, B->width));
+        if (!B->offset && (B->k == B->d || size <= ZERO * size_x)) {
+            memset(B->w, 0, B->width * sizeof(double));
             break;
         }
         if (!B->offset && size <= enough) break;
-        double scale = size > size_x ? size : size_x;
-        index_t j = most_violated(B, -tolerance * scale, banned);
-        if (j < 0) break;
+        if (it >= max_rows) break;
+        double limit = -tolerance * (size > size_x ? size : size_x);
+        j = worst_candidate(B, limit, banned);
+        if (j < 0) {
+            if (B->dropped) {
+                refresh(B);
+                settle(B, -1);
+            }
+            scan(B, limit, banned);
+            j = worst_candidate(B, limit, banned);
+        }
+        if (j < 0) {
+            if (!B->dropped || accurate(B, -0.1 * limit)) break;
+            index_t k = B->k;
+            for (index_t a = 0; a < k; a++) B->active[B->row[a]] = 0;
+            start_from(B, B->row, B->gamma, k, dependent); 
+            COUNT(3, 1);
+            continue;
+        }
         banned = -1;
         double distance2 = orthogonalise(B, j);
-        if (B->k > 0 && (distance2 < dependent || B->k == d))
+        if (B->k > 0 && (distance2 < dependent || B->k == B->d))
             exchange(B, j);
         else
             append(B, j, 0.0, distance2);
     }
 }
 
-/* rows, gamma (n_blocks, d + 1) and count (n_blocks) hold the warm start on entry and the active
- * rows on exit. Returns 0, or 1 if memory ran out. */
-int project_blocks(index_t n, index_t d, const double *X, const int8_t *signs, index_t n_blocks,
-                   const double *points, const index_t *pattern, const double *offsets,
-                   const double *enough, index_t *rows, double *gamma, index_t *count,
-                   double *result, double tolerance, double dependent, index_t max_iter)
+/* X (n, width), tiles and points (n_blocks, width) are filled up with zeros. rows, gamma (n_blocks,
+ * d + 1) and count (n_blocks) hold the warm start on entry and the active rows on exit. Returns 0,
+ * or 1 if memory ran out. */
+int project_blocks(index_t n, index_t d, const double *X, const float *tiles, const int8_t *signs,
+                   index_t n_blocks, const double *points, const index_t *pattern,
+                   const double *offsets, const double *enough, index_t *rows, double *gamma,
+                   index_t *count, double *result, double tolerance, double dependent,
+                   index_t max_rows, index_t max_iter)
 {
-    double *work = malloc((2 * d * d + 6 * (d + 1) + padded(n)) * sizeof(double));
-    double *tiles = make_tiles(X, n, d);
+    index_t width = whole(d, WIDTH), stride = width + whole(d + 2, WIDTH);
+    index_t doubles = stride * (width + WIDTH + 2) + 3 * (width + WIDTH) + width;
+    double *work = aligned_alloc(64, doubles * sizeof(double));
+    float *floats = aligned_alloc(64, (whole(n, TILE) + whole(d, TILE)) * sizeof(float));
     index_t *row = malloc((d + 1) * sizeof(index_t));
     uint8_t *active = calloc(n, 1);
-    if (!work || !tiles || !row || !active) {
-        free(work), free(tiles), free(row), free(active);
+    if (!work || !floats || !row || !active) {
+        free(work), free(floats), free(row), free(active);
         return 1;
     }
+    memset(work, 0, doubles * sizeof(double));
     block_t B = {.n = n, .d = d, .X = X, .row = row, .active = active, .tiles = tiles};
-    B.Qt = work, B.R = B.Qt + d * d, B.c = B.R + d * d;
-    B.s = B.c + d + 1, B.z = B.s + d + 1, B.q = B.z + d + 1, B.gamma = B.q + d + 1;
-    B.residual = B.gamma + d + 1;
+    B.width = width, B.stride = stride;
+    B.basis = work, B.w = work + stride * (width + WIDTH), B.u = B.w + stride, B.c = B.u + stride;
+    B.gamma = B.c + width + WIDTH;
+    double *x = B.gamma + width + WIDTH;
+    B.x = x;
+    B.residual = floats, B.unit = floats + whole(n, TILE);
     for (index_t b = 0; b < n_blocks; b++) {
         index_t at = b * (d + 1);
         B.sign = signs + pattern[b] * n;
         B.offset = offsets ? offsets + b * n : NULL;
-        B.x = points + b * d;
-        B.w = result + b * d;
+        memcpy(x, points + b * d, d * sizeof(double));
         project_block(&B, rows + at, gamma + at, count[b], enough[b], tolerance, dependent,
-                      max_iter);
+                      max_rows, max_iter);
+        memcpy(result + b * d, B.w, d * sizeof(double));
         memcpy(rows + at, B.row, B.k * sizeof(index_t));
         memcpy(gamma + at, B.gamma, B.k * sizeof(double));
         count[b] = B.k;
         for (index_t a = 0; a < B.k; a++) active[B.row[a]] = 0;
     }
-    free(work), free(tiles), free(row), free(active);
+    free(work), free(floats), free(row), free(active);
     return 0;
 }
 

@@ -3,55 +3,68 @@
     forward:  (M U)_jk   = sum_i D_ji <x_j, U_i^k>      = <x_j, (D U)_j^k>
     adjoint:  (M'R)_i^k  = X' D_i R^k                    = D' (x_j R_jk)_j
 
-Both are one product of the 0/1 matrix D with a dense (p, d C) or (n, d C) array, which runs at
-the speed of the BLAS. D is kept as floating numbers, transposed, where that fits into
-`cache_bytes`; otherwise rows of the boolean mask are converted as they are used.
+Both are one product of the 0/1 matrix D with a dense (p, d C) or (n, d C) array. Where there are
+compiled kernels, D is kept as bits and the products are made by table look-up (products.c).
+Elsewhere they run at the speed of the BLAS: D is kept as floating numbers, transposed, where that
+fits into `cache_bytes`; otherwise rows of the boolean mask are converted as they are used.
 """
 
 from __future__ import annotations
 
+import math
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, blocks, double, is_double, like, to_numpy
+from cvxnn import native
+from cvxnn.arrays import Array, array_namespace, blocks, is_double, like, to_numpy
 
 _BLOCK = 2**22  # entries of D U held at a time
 
 
 @dataclass
 class Passes:
-    """Products over all the data so far."""
+    """Products over all the data so far; one with some of the patterns is a fraction."""
 
-    forward: int = 0
-    adjoint: int = 0
+    forward: float = 0.0
+    adjoint: float = 0.0
 
     @property
     def total(self) -> int:
-        return self.forward + self.adjoint
+        return math.ceil(self.forward + self.adjoint - 1e-6)  # sums of fractions are rounded
 
 
 class ExpandedMatrix:
     """[D_1 X ... D_p X] for data X (n, d) of any array library and a NumPy mask (n, p).
 
-    `passes` counts the passes over the data, those of the double twin included.
+    `passes` counts the passes over the data, those of the double twin and of selections included.
     """
 
     def __init__(self, X: Array, mask: np.ndarray, *, cache_bytes: int = 2**29) -> None:
         self.X = X
-        self.mask = mask
         self.n, self.d = X.shape
         self.p = mask.shape[1]
         self.passes = Passes()
-        itemsize = 8 if is_double(X) else 4
+        self._pass = 1.0  # what a product counts
+        self._mask = mask
+        self._patterns: slice | np.ndarray = slice(None)  # the columns of the mask
+        self._twins: dict[str, ExpandedMatrix] = {}
+        self._active: tuple[bytes, Array] | None = None
+        self._bits: _Bits | None = None
         self._float_mask: Array | None = None  # (p, n)
-        if self.n * self.p * itemsize <= cache_bytes:
+        if native.multiplies(X):  # faster at all sizes but the least, where calls cost the most
+            self._bits = _Bits(native.pack_bits(mask), self.n)
+        elif self.n * self.p * (8 if is_double(X) else 4) <= cache_bytes:
             dtype = np.float64 if is_double(X) else np.float32
             self._float_mask = like(X, np.ascontiguousarray(mask.T, dtype=dtype))
-        self._double: ExpandedMatrix | None = self if is_double(X) else None
-        self._active_rows = b""
-        self._active_mask: Array | None = None
+
+    @property
+    def mask(self) -> np.ndarray:
+        """(n, p); made anew at each use for a selection."""
+        return self._mask[:, self._patterns]
 
     @property
     def _xp(self) -> Any:
@@ -59,7 +72,9 @@ class ExpandedMatrix:
 
     def forward(self, U: Array) -> Array:
         """M U: (p, d, C) -> (n, C). Costs only as much as there are non-zero blocks."""
-        self.passes.forward += 1
+        self.passes.forward += self._pass
+        if self._bits is not None and native.library() is not None:  # a pickle may have travelled
+            return self._bits.forward(self.X, U)
         xp, C = self._xp, U.shape[2]
         flat = xp.reshape(U, (self.p, self.d * C))
         mask = self._float_mask
@@ -74,43 +89,69 @@ class ExpandedMatrix:
 
     def adjoint(self, R: Array) -> Array:
         """M'R: (n, C) -> (p, d, C), in the precision of X."""
-        self.passes.adjoint += 1
+        self.passes.adjoint += self._pass
+        return self._adjoint(self.X, R)
+
+    def _adjoint(self, X: Array, R: Array) -> Array:
+        if self._bits is not None and native.library() is not None:
+            return self._bits.adjoint(X, R)
         xp, C = self._xp, R.shape[1]
-        R = xp.astype(R, self.X.dtype, copy=False)
+        R = xp.astype(R, X.dtype, copy=False)
         total = None
         for rows in self._row_blocks(C):
             D = self._mask_rows(rows) if self._float_mask is None else self._float_mask[:, rows]
-            XR = self.X[rows, :, None] * R[rows, None, :]
-            piece = xp.matmul(D, xp.reshape(XR, (rows.stop - rows.start, self.d * C)))
+            XR = X[rows, :, None] * R[rows, None, :]
+            piece = xp.matmul(D, xp.reshape(XR, (rows.stop - rows.start, X.shape[1] * C)))
             total = piece if total is None else total + piece
-        return xp.reshape(total, (self.p, self.d, C))
+        return xp.reshape(total, (self.p, X.shape[1], C))
 
     def block_norms(self) -> Array:
         """Frobenius norms of the blocks D_i X, each an upper bound of the spectral norm: (p,)."""
         xp = self._xp
         squares = xp.sum(self.X * self.X, axis=1)[:, None]
-        total = None
-        for rows in blocks(self.n, _BLOCK // self.p):
-            piece = xp.matmul(self._mask_rows(rows), squares[rows, :])
-            total = piece if total is None else total + piece
-        return xp.sqrt(xp.reshape(total, (self.p,)))
+        return xp.sqrt(self._adjoint(squares, xp.ones_like(squares))[:, 0, 0])
 
     def kernel(self) -> Array:
         """M M' = (X X') o (D D'), n x n whatever p and d are."""
-        xp = self._xp
+        xp, mask = self._xp, self.mask
         total = None
         for patterns in blocks(self.p, _BLOCK // self.n):
-            D = like(self.X, self.mask[:, patterns].astype(np.float64))
+            D = like(self.X, mask[:, patterns].astype(np.float64))
             piece = xp.matmul(D, D.T)
             total = piece if total is None else total + piece
         return total * xp.matmul(self.X, self.X.T)
 
     def in_double(self) -> ExpandedMatrix:
         """The same operator in float64; it keeps no float copy of the mask."""
-        if self._double is None:
-            self._double = ExpandedMatrix(double(self.X), self.mask, cache_bytes=0)
-            self._double.passes = self.passes
-        return self._double
+        return self._in_precision("float64")
+
+    def select(self, patterns: np.ndarray, dtype: Any = None) -> ExpandedMatrix:
+        """The operator of these patterns (indices), in float32 or float64 if asked for. It costs
+        far less than a product, and a product with it counts len(patterns) / p of a pass."""
+        patterns = np.asarray(patterns, dtype=np.int64)
+        chosen = copy(self if dtype is None else self._in_precision(np.dtype(dtype).name))
+        chosen.p = len(patterns)
+        chosen._pass *= len(patterns) / self.p
+        chosen._patterns = np.arange(self._mask.shape[1])[self._patterns][patterns]
+        chosen._twins, chosen._active = {}, None
+        if chosen._bits is not None:
+            chosen._bits = chosen._bits.select(patterns)
+        if chosen._float_mask is not None:
+            indices = like(self.X, patterns, self._xp.int64)
+            chosen._float_mask = self._xp.take(chosen._float_mask, indices, axis=0)
+        return chosen
+
+    def _in_precision(self, name: str) -> ExpandedMatrix:
+        """The same operator in another precision: the same bits, or no float copy of the mask."""
+        dtype = getattr(self._xp, name)
+        if self.X.dtype == dtype:
+            return self
+        if name not in self._twins:
+            twin = copy(self)
+            twin.X = self._xp.astype(self.X, dtype)
+            twin._twins, twin._active, twin._float_mask = {}, None, None
+            self._twins[name] = twin
+        return self._twins[name]
 
     def _row_blocks(self, C: int) -> list[slice]:
         # without a float mask the converted rows count too
@@ -120,7 +161,7 @@ class ExpandedMatrix:
     def _mask_rows(self, rows: slice) -> Array:
         """Rows of the mask as floating numbers, transposed: (p, rows)."""
         dtype = np.float64 if is_double(self.X) else np.float32
-        return like(self.X, self.mask[rows].T.astype(dtype))
+        return like(self.X, self._mask[rows][:, self._patterns].T.astype(dtype))
 
     def _non_zero_blocks(self, flat: Array, mask: Array) -> tuple[Array, Array]:
         """Leave out zero blocks where they are the majority. The rows of the mask that remain
@@ -132,10 +173,41 @@ class ExpandedMatrix:
             return flat, mask
         indices = xp.nonzero(active)[0]
         key = to_numpy(active).tobytes()
-        if self._active_mask is None or key != self._active_rows:
-            self._active_mask = None  # before the new one is made: it may be large
-            self._active_rows, self._active_mask = key, xp.take(mask, indices, axis=0)
-        return xp.take(flat, indices, axis=0), self._active_mask
+        if self._active is None or key != self._active[0]:
+            self._active = None  # before the new one is made: it may be large
+            self._active = key, xp.take(mask, indices, axis=0)
+        return xp.take(flat, indices, axis=0), self._active[1]
+
+
+class _Bits:
+    """The mask as bits, for products with NumPy arrays of either precision. `rows` (ceil(n/32), p)
+    holds 32 rows of the mask in a word, `columns` (ceil(p/32), n) holds 32 columns."""
+
+    def __init__(self, rows: np.ndarray, n: int) -> None:
+        self.rows, self.n = rows, n
+        self._active: tuple[bytes, _Bits] | None = None
+
+    @cached_property
+    def columns(self) -> np.ndarray:
+        return native.transpose_bits(self.rows, self.n)
+
+    def select(self, patterns: np.ndarray) -> _Bits:
+        return _Bits(self.rows.take(patterns, axis=1), self.n)
+
+    def forward(self, X: np.ndarray, U: Array) -> np.ndarray:
+        """Zero blocks are left out where they are the majority. The bits that remain are kept for
+        the next product: late in a solve the active set hardly moves."""
+        U = np.ascontiguousarray(U, dtype=X.dtype)
+        active = native.nonzero_blocks(U)
+        if 2 * len(active) > len(U):
+            return native.expanded_forward(self.columns, X, U)
+        key = active.tobytes()
+        if self._active is None or key != self._active[0]:
+            self._active = key, self.select(active)
+        return native.expanded_forward(self._active[1].columns, X, U[active])
+
+    def adjoint(self, X: np.ndarray, R: Array) -> np.ndarray:
+        return native.expanded_adjoint(self.rows, X, R)
 
 
 class SignedMatrix:

@@ -12,6 +12,7 @@ from cvxnn.solvers.driver import (
     Status,
     solve,
 )
+from cvxnn.solvers.newton import Newton
 from cvxnn.solvers.rfista import RFISTA
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ConeDecomposition",
     "ConvergenceWarning",
     "Direct",
+    "Newton",
     "NotConvergedError",
     "Progress",
     "Solution",

@@ -111,7 +111,12 @@ class AL:
             raise TypeError(f"inner must be an RFISTA, got {type(self.inner).__name__}")
 
     def iterates(
-        self, problem: CReLU, start: Array, stop: str = "gap", state: ALState | None = None
+        self,
+        problem: CReLU,
+        start: Array,
+        stop: str = "gap",
+        state: ALState | None = None,
+        tol: float = 0.0,
     ) -> Iterator[Iterate]:
         n, C = problem.loss.Y.shape
         run = _Outer(problem, self)

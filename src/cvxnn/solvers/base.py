@@ -54,7 +54,10 @@ class Solver(Protocol):
     penalties: ClassVar[frozenset[str]]
     default_max_iter: ClassVar[dict[str, int]]
 
-    def iterates(self, problem: Any, start: Array, stop: str, state: Any) -> Iterator[Iterate]:
+    def iterates(
+        self, problem: Any, start: Array, stop: str, state: Any, tol: float
+    ) -> Iterator[Iterate]:
         """Iterates from `start`. `stop` is "gap" or "paper": with the latter every full iterate
-        carries its residual. `state` is that of an earlier run of the same method, or None."""
+        carries its residual. `state` is that of an earlier run of the same method, or None. `tol`
+        is what will end the run, for methods that solve subproblems no better than needed."""
         ...

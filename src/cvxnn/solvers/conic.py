@@ -39,7 +39,12 @@ class CVXPY:
             raise TypeError(f"backend must be a solver's name, got {self.backend!r}")
 
     def iterates(
-        self, problem: Any, start: Array, stop: str = "gap", state: Any = None
+        self,
+        problem: Any,
+        start: Array,
+        stop: str = "gap",
+        state: Any = None,
+        tol: float = 0.0,
     ) -> Iterator[Iterate]:
         cp = import_cvxpy()
         backend = self.backend.upper()

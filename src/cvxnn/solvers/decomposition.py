@@ -37,7 +37,12 @@ class ConeDecomposition:
         check_number(self.gated_tol, "gated_tol", minimum=0)
 
     def iterates(
-        self, problem: CReLU, start: Array, stop: str = "gap", state: Any = None
+        self,
+        problem: CReLU,
+        start: Array,
+        stop: str = "gap",
+        state: Any = None,
+        tol: float = 0.0,
     ) -> Iterator[Iterate]:
         from cvxnn.decompositions import decompose  # which takes solutions of the driver
         from cvxnn.solvers.driver import Run, Status, choose

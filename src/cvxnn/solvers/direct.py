@@ -29,7 +29,12 @@ class Direct:
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
     def iterates(
-        self, problem: CGReLU, start: Array, stop: str = "gap", state: Any = None
+        self,
+        problem: CGReLU,
+        start: Array,
+        stop: str = "gap",
+        state: Any = None,
+        tol: float = 0.0,
     ) -> Iterator[Iterate]:
         factor = problem.kernel_factor
         if factor is None:
@@ -53,7 +58,12 @@ class LSMR:
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000}
 
     def iterates(
-        self, problem: CGReLU, start: Array, stop: str = "gap", state: Any = None
+        self,
+        problem: CGReLU,
+        start: Array,
+        stop: str = "gap",
+        state: Any = None,
+        tol: float = 0.0,
     ) -> Iterator[Iterate]:
         operator = problem.operator_double
         precision = 1e-3

@@ -24,11 +24,12 @@ from cvxnn.solvers.base import Iterate, Solver, StalledError
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
+from cvxnn.solvers.newton import Newton
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
 
 SOLVERS: dict[str, Any] = {
-    cls.name: cls for cls in (RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
+    cls.name: cls for cls in (Newton, RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
 }
 DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 # A run has stalled if its gap did not fall by this factor within so many iterations.
@@ -257,7 +258,7 @@ class Run:
         and details."""
         self.patience = getattr(method, "patience", STALL_ITERATIONS)
         try:
-            for iterate in method.iterates(self.problem, start, self.stop, state):
+            for iterate in method.iterates(self.problem, start, self.stop, state, self.tol):
                 status = self._take(iterate)
                 if status is not None:
                     return status, ""

@@ -73,7 +73,12 @@ class RFISTA:
         check_integer(self.max_backtracks, "max_backtracks", minimum=1)
 
     def iterates(
-        self, problem: Any, start: Array, stop: str = "gap", state: Any = None
+        self,
+        problem: Any,
+        start: Array,
+        stop: str = "gap",
+        state: Any = None,
+        tol: float = 0.0,
     ) -> Iterator[Iterate]:
         smooth, penalty = problem.smooth, problem.penalty
         x = y = smooth.point(start)

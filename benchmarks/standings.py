@@ -1,0 +1,254 @@
+"""What races amount to: geometric means against targets, tables, and performance profiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.contest import GOAL, SOLVER, Entrant, Run
+from benchmarks.record import Row, Rows, geometric_mean, markdown_table
+
+COLOURS = ("#1f5a96", "#c65d1e", "#3c7a3c", "#8a5aa8", "#7a7a7a", "#b5a000")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Against one entrant, or against the best of several: how many times faster at least."""
+
+    label: str
+    entrants: tuple[str, ...]
+    at: str
+    target: float | None = None
+
+    def ratio(self, row: Row) -> float | None:
+        """Of those that reached the goal, or if none did of all, the one that comes closest."""
+        duels = [row["entrants"][name] for name in self.entrants if name in row["entrants"]]
+        measured = [duel for duel in duels if duel["ratio"] is not None]
+        reached = [duel for duel in measured if duel["reached"]]
+        return min((duel["ratio"] for duel in reached or measured), default=None)
+
+    def at_least(self, row: Row) -> float | None:
+        """The ratio, or a lower bound where time ran out."""
+        duels = [row["entrants"][name] for name in self.entrants if name in row["entrants"]]
+        bounds = [duel["at_least"] for duel in duels if duel["at_least"] is not None]
+        return self.ratio(row) or min(bounds, default=None)
+
+    def mean(self, rows: Rows) -> float | None:
+        ratios = [ratio for row in rows.values() if (ratio := self.ratio(row)) is not None]
+        return geometric_mean(ratios) if ratios else None
+
+    def mean_at_least(self, rows: Rows) -> float | None:
+        ratios = [ratio for row in rows.values() if (ratio := self.at_least(row)) is not None]
+        return geometric_mean(ratios) if ratios else None
+
+    def line(self, rows: Rows) -> tuple[object, ...]:
+        ratios = [self.ratio(row) for row in rows.values()]
+        measured = [ratio for ratio in ratios if ratio is not None]
+        return (
+            self.label,
+            self.at,
+            len(measured),
+            len(ratios) - len(measured),
+            f"{min(measured):.2g} to {max(measured):.2g}" if measured else "",
+            f"**{_number(self.mean(rows))}**",
+            _number(self.mean_at_least(rows)),
+            f"{self.target:g}" if self.target else "",
+        )
+
+    def misses(self, rows: Rows) -> list[str]:
+        mean = self.mean(rows)
+        if self.target is None or (mean is not None and mean >= self.target):
+            return []
+        found = "nothing was measured" if mean is None else f"{mean:.2f} times faster"
+        return [f"{self.label}, at {self.at}: {found}, wanted {self.target:g}"]
+
+
+def standings(comparisons: Sequence[Comparison], rows: Rows) -> str:
+    header = (
+        "against",
+        "at",
+        "races",
+        "left out",
+        "times faster",
+        "geometric mean",
+        "with time limits as times",
+        "wanted",
+    )
+    return markdown_table(header, [comparison.line(rows) for comparison in comparisons])
+
+
+def times(entrants: Sequence[Entrant], rows: Rows, goals: Sequence[float] = (GOAL,)) -> str:
+    """Seconds of all, and for the others how many times that is what we take to the same goal."""
+    header = (
+        "instance",
+        "lam",
+        *(f"{SOLVER} to {goal:g}" for goal in goals),
+        *(entrant.name for entrant in entrants),
+    )
+    lines = []
+    for row in rows.values():
+        ours = [row[SOLVER][f"tol={goal:.3g}"] for goal in goals]
+        cells = [_cell(row["entrants"].get(entrant.name), entrant) for entrant in entrants]
+        lines.append((label(row), lam_label(row), *map(_our_cell, ours), *cells))
+    return markdown_table(header, lines)
+
+
+def work(entrants: Sequence[Entrant], rows: Rows, goal: float = GOAL) -> str:
+    """Passes over the data where they are known, and peaks of memory in MB."""
+    header = (
+        "instance",
+        "lam",
+        "active neurons",
+        f"{SOLVER}: passes",
+        "MB",
+        *(f"{entrant.name}: passes, MB" for entrant in entrants),
+    )
+    lines = []
+    for row in rows.values():
+        run = row[SOLVER][f"tol={goal:.3g}"]
+        others = [_work_cell(row["entrants"].get(entrant.name)) for entrant in entrants]
+        facts = (run.get("active", ""), run.get("passes", ""), _megabytes(run))
+        lines.append((label(row), lam_label(row), *facts, *others))
+    return markdown_table(header, lines)
+
+
+def left_out(entrants: Sequence[Entrant], rows: Rows) -> str:
+    """Who could not run what, and why; one line an entrant and reason."""
+    cases: dict[tuple[str, str], list[str]] = {}
+    for row in rows.values():
+        for entrant in entrants:
+            duel = row["entrants"].get(entrant.name)
+            if duel is not None and duel["ratio"] is None and duel["reason"]:
+                reason = duel["reason"].split("\n")[0][:120]
+                cases.setdefault((entrant.name, reason), []).append(
+                    f"{label(row)} at {lam_label(row)}"
+                )
+    lines = [f"- {name}, {reason}: {'; '.join(found)}." for (name, reason), found in cases.items()]
+    return "\n".join(lines) or "Nobody was left out of a race."
+
+
+def versions(rows: Rows) -> str:
+    found: dict[str, str] = {}
+    for row in rows.values():
+        for duel in row["entrants"].values():
+            for run in duel["tried"]:
+                found.update(run.get("versions", {}))
+    return "The others: " + ", ".join(f"{name} {v}" for name, v in sorted(found.items())) + "."
+
+
+def unsolved(rows: Rows, max_n: float = math.inf) -> list[str]:
+    """Runs of ours that did not do what they were asked for, or that the judge does not believe."""
+    found = []
+    for case, row in rows.items():
+        for key, run in row[SOLVER].items():
+            goal = run["settings"].get("tol", GOAL)
+            if row["n"] <= max_n and run["status"] not in ("converged", "stopped"):
+                reached = run.get("certified_gap", math.nan)
+                found.append(f"{case}, {key}: {run['status']} with a gap of {reached:.1e}")
+            elif run["status"] == "converged" and not run["gap"] <= goal * (1 + 1e-3):
+                found.append(f"{case}, {key}: judged to have a gap of {run['gap']:.1e}")
+    return found
+
+
+def draw_profile(path: Path, seconds: Mapping[str, Sequence[float]], gap: float) -> None:
+    """A performance profile (Dolan and More, 2002): for each solver, the share of the problems
+    that it solves in at most so many times the time of the quickest."""
+    from matplotlib.figure import Figure
+
+    table = np.array(list(seconds.values()), dtype=float)  # (solvers, problems), inf: not solved
+    table = table[:, np.isfinite(table).any(axis=0)]
+    if table.shape[1] == 0:
+        return
+    factors = table / table.min(axis=0)
+    end = 2 * factors[np.isfinite(factors)].max()
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, row, colour in zip(seconds, factors, COLOURS, strict=False):
+        solved = np.sort(row[np.isfinite(row)])
+        shares = np.arange(len(solved) + 1) / len(row)
+        axes.step([1, *solved, end], [*shares, shares[-1]], where="post", color=colour, label=name)
+    axes.set_xscale("log")
+    axes.set(
+        xlim=(1, end),
+        ylim=(0, 1.03),
+        xlabel="times the seconds of the quickest",
+        ylabel="share of the problems solved",
+    )
+    axes.set_title(f"{table.shape[1]} problems, to a relative gap of {gap:g}", fontsize=10)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def profile_times(entrants: Sequence[Entrant], rows: Rows, gap: float) -> dict[str, list[float]]:
+    """Of each solver and problem, the shortest run that has at most that gap."""
+
+    def shortest(runs: Sequence[Run]) -> float:
+        solved = [
+            run["seconds"]
+            for run in runs
+            if run.get("gap", math.inf) <= gap * (1 + 1e-3) and run["status"] != "time_limit"
+        ]
+        return min(solved, default=math.inf)
+
+    table = {SOLVER: [shortest(list(row[SOLVER].values())) for row in rows.values()]}
+    for entrant in entrants:
+        duels = [row["entrants"].get(entrant.name, {"tried": []}) for row in rows.values()]
+        table[entrant.name] = [shortest(duel["tried"]) for duel in duels]
+    return table
+
+
+def label(row: Row) -> str:
+    classes = f" C={row['c']}" if row["c"] > 1 else ""
+    size = f"n={row['n']} d={row['d']} p={row['p']}{classes}"
+    return row["instance"] if "n=" in row["instance"] else f"{row['instance']} ({size})"
+
+
+def lam_label(row: Row) -> str:
+    if isinstance(row["lam"], list):
+        return f"{row['lam'][0]:.2g} to {row['lam'][-1]:.2g}"
+    return f"{row['share']:g} lambda_max" if "share" in row else f"{row['lam']:g}"
+
+
+def _cell(duel: Row | None, entrant: Entrant) -> str:
+    if duel is None:
+        return ""
+    if duel["ratio"] is not None:
+        run = duel["tried"][duel["chosen"]]
+        at = "" if duel["reached"] else f" to {run['gap']:.0e}"
+        return f"{_seconds(run['seconds'])}{at} ({duel['ratio']:.1f}x)"
+    if duel["at_least"] is not None:
+        return f"> {duel['tried'][-1]['seconds']:.0f} (> {duel['at_least']:.0f}x)"
+    return "not run" if not duel["tried"] else duel["reason"].split(":")[0]
+
+
+def _our_cell(run: Run) -> str:
+    limited = run["status"] not in ("converged", "stopped")
+    return run["status"] if limited else _seconds(run["seconds"])
+
+
+def _work_cell(duel: Row | None) -> str:
+    if duel is None or duel["chosen"] is None:
+        return ""
+    run = duel["tried"][duel["chosen"]]
+    passes = f"{run['passes']}, " if "passes" in run else ""
+    return passes + _megabytes(run)
+
+
+def _megabytes(run: Run) -> str:
+    return f"{run['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in run else ""
+
+
+def _seconds(seconds: float) -> str:
+    return (
+        f"{seconds:.3f}" if seconds < 1 else f"{seconds:.2f}" if seconds < 10 else f"{seconds:.0f}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1f}"

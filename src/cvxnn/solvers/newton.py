@@ -1,0 +1,321 @@
+"""Semismooth Newton on the dual, over a working set: the second-order solver for both problems.
+
+The proximal point method in the weights, U <- argmin f(M U) + g(U) + ||U - U_k||^2 / (2 sigma),
+has the dual problem
+
+    min_theta  phi(theta) = f*(theta) + ||u||^2 / (2 sigma),   u = prox_{sigma g}(U_k - sigma M'theta),
+
+in n variables, with the gradient grad f*(theta) - M u and the generalised Hessian
+diag(h) + sigma M P M', where h is the curvature of f* and P the derivative of the prox. It is
+minimised by Newton steps (see newton_systems.py), u is the next U, and sigma grows. Every point
+has a primal value, at u, and a dual one, at theta.
+
+- Blocks enter the working set when they violate the dual constraint; a certificate looks at all.
+- When sigma has grown, the optimality conditions are first linearised at U itself, which predicts
+  the solution up to second order once the active blocks are right; the prox at the old theta
+  would amplify its error by sigma.
+- A squared loss separates over the outputs, so each has a problem of its own.
+- Decisions depend on counts alone, never on time: two runs take the same steps.
+
+Should it get stuck, R-FISTA or the augmented Lagrangian go on from the best point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cvxnn.arrays import Array, like, to_numpy
+from cvxnn.losses import Loss
+from cvxnn.problems import ConvexProblem
+from cvxnn.solvers.augmented_lagrangian import AL
+from cvxnn.solvers.base import Iterate
+from cvxnn.solvers.newton_blocks import GatedBlocks, make_blocks, row_norms
+from cvxnn.solvers.newton_systems import Linearisation
+from cvxnn.solvers.rfista import RFISTA
+
+FIRST_SIGMA = 4.0  # in units of the curvature of f* over ||X||^2
+GROWTH = 5.0  # of sigma
+MAX_STEPS, FEW_STEPS = 12, 8  # Newton steps for one proximal point; how many let sigma grow
+import os
+STEP_AGAIN = float(os.environ.get('SA', '8'))  # x
+KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
+MIN_BATCH = 200  # blocks that may always be added at once
+MAX_FAILURES = 10  # proximal steps without progress of the gap before another method takes over
+
+
+class Point(NamedTuple):
+    """A dual point and what belongs to it, on the working set."""
+
+    theta: np.ndarray  # (n,)
+    correlation: np.ndarray  # (k, d), -M'theta
+    projected: np.ndarray  # (k, d), of centre + sigma correlation
+    norms: np.ndarray  # (k,), of `projected`
+    U: np.ndarray  # (k, d), the prox
+    phi: float
+
+
+class OutputState(NamedTuple):
+    """What a warm start needs of one output beside the weights."""
+
+    theta: np.ndarray
+    sigma: float
+
+
+@dataclass(frozen=True)
+class Newton:
+    """The second-order working-set solver; it has no settings."""
+
+    name: ClassVar[str] = "newton"
+    penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups"})
+    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU", "C-ReLU"})
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 5000}
+
+    def iterates(
+        self,
+        problem: ConvexProblem,
+        start: Array,
+        stop: str = "gap",
+        state: Any = None,
+        tol: float = 0.0,
+    ) -> Iterator[Iterate]:
+        rows = np.asarray(to_numpy(start), dtype=np.float64)
+        outputs = [
+            _Output(make_blocks(problem), loss, problem.lam, rows[:, :, k], None if state is None else state[k])
+            for k, loss in enumerate(problem.loss.by_output())
+        ]
+        failures, best_gap = 0, math.inf
+        while failures < MAX_FAILURES:
+            n_inner = 0
+            for output in outputs:
+                if output.gap > 0.5 * tol * output.objective:
+                    for _ in output.proximal_step(tol):
+                        n_inner += 1
+                        yield Iterate(n_inner=n_inner)
+            yield self._iterate(problem, outputs, n_inner)
+            gap = sum(output.gap for output in outputs)
+            failures = 0 if gap < 0.99 * best_gap else failures + 1
+            best_gap = min(gap, best_gap)
+        shown = self._iterate(problem, outputs, 0)
+        other: Any = AL() if problem.kind == "C-ReLU" else RFISTA()
+        for iterate in other.iterates(problem, shown.U, stop, None):
+            yield replace(iterate, state=shown.state)
+
+    def _iterate(
+        self, problem: ConvexProblem, outputs: list[_Output], n_inner: int
+    ) -> Iterate:
+        X = problem.operator.X
+        return Iterate(
+            U=like(X, np.stack([output.all_weights() for output in outputs], axis=2)),
+            fit=like(X, np.stack([output.fit for output in outputs], axis=1), dtype=X.dtype),
+            Theta=like(X, np.stack([output.best_theta for output in outputs], axis=1)),
+            correlation=like(X, np.stack([output.best_rows for output in outputs], axis=2)),
+            n_inner=n_inner,
+            state=[OutputState(output.theta, output.sigma) for output in outputs],
+        )
+
+
+class _Output:
+    """The problem of one output: dual variable, proximal centre and working set."""
+
+    def __init__(
+        self,
+        blocks: GatedBlocks,
+        loss: Loss,
+        lam: float,
+        start: np.ndarray,
+        state: OutputState | None,
+    ) -> None:
+        self.blocks, self.loss, self.target = blocks, loss, lam
+        self.lam = lam  # larger than the target on the way to it
+        live = np.flatnonzero(np.any(start != 0, axis=1))
+        self.centre = start[live]
+        blocks.set_work(live, 1.0)
+        self.fit = blocks.forward(self.centre)
+        self.objective = self._value(self.fit) + self.lam * float(row_norms(self.centre).sum())
+        self._best = (live, self.centre)
+        gradient: np.ndarray = loss.gradient(self.fit[:, None])[:, 0]
+        self.theta = gradient if state is None else state.theta
+        self.curvature = loss.conjugate_curvature(self.theta[:, None])[:, 0]
+        largest = np.linalg.norm(blocks.X, 2) ** 2
+        self.sigma = FIRST_SIGMA * float(self.curvature.mean()) / largest
+        if state is not None:
+            self.sigma = state.sigma
+        self.lower_bound = -math.inf
+        self._step = 1.0
+        self._certify()
+        import os
+        self.C = float(os.environ.get("CONT", "0.3" if hasattr(blocks, "cones") else "0")); self.KAP=float(os.environ.get("KAP","10"))
+        if len(live) == 0 and self.C:
+            self.lam = max(self.target, self.C * float(self._norms.max()))
+        self._choose_work(np.arange(len(live)))
+
+    @property
+    def gap(self) -> float:
+        return self.objective - self.lower_bound
+
+    def all_weights(self) -> np.ndarray:
+        weights = np.zeros((self.blocks.size, self.blocks.d))
+        live, rows = self._best
+        weights[live] = self.blocks.lift(live, rows)
+        return weights
+
+    def proximal_step(self, tol: float) -> Iterator[None]:
+        """One proximal point, found by Newton steps (yields after each), then the certificate,
+        the next working set and the next sigma."""
+        point = self._evaluate(self.theta, self.blocks.correlation(self.theta))
+        if self.centre.any():
+            point = self._predict(point)
+            yield
+        for n_steps in range(MAX_STEPS + 1):
+            fit = self.blocks.forward(point.U)
+            residual = self._wanted_fit(point.theta) - fit
+            rows = self.blocks.dual_rows(
+                point.correlation, point.projected, self.centre, self.sigma
+            )
+            gap = self._note(point, fit, rows)
+            error = math.sqrt(float(residual @ (residual / self.curvature)))
+            moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
+            enough = 0.3 * tol if self.lam == self.target else 0.1
+            solved = gap <= enough * self.objective or (n_steps > 0 and error <= moved)
+            if solved or n_steps == MAX_STEPS:
+                break
+            at = self._linearise(point)
+            precision = min(0.1, 0.1 * moved / max(error, 1e-300))
+            point = self._search(point, residual, self._direction(at, residual, precision))
+            yield
+        self.theta, self.centre = point.theta, point.U
+        self._certify(rows)
+        self._prepare_next(n_steps, gap)
+
+    # -- one Newton step
+
+    def _evaluate(self, theta: np.ndarray, correlation: np.ndarray) -> Point:
+        threshold = self.sigma * self.lam
+        q = self.blocks.project(self.centre + self.sigma * correlation, threshold)
+        norms = row_norms(q)
+        U = q * np.maximum(1 - threshold / np.maximum(norms, 1e-300), 0.0)[:, None]
+        phi = self.loss.conjugate(theta[:, None]) + float(np.sum(U * U)) / (2 * self.sigma)
+        return Point(theta, correlation, q, norms, U, phi)
+
+    def _wanted_fit(self, theta: np.ndarray) -> np.ndarray:
+        fit: np.ndarray = self.loss.conjugate_gradient(theta[:, None])[:, 0]
+        return fit
+
+    def _linearise(self, point: Point) -> Linearisation:
+        threshold = self.sigma * self.lam
+        on = np.flatnonzero(point.norms > threshold)
+        norms = point.norms[on]
+        return Linearisation(on, point.projected[on] / norms[:, None], threshold / norms)
+
+    def _direction(self, at: Linearisation, residual: np.ndarray, tol: float) -> np.ndarray:
+        if len(at.on) == 0:
+            return -residual / self.curvature
+        system = self.blocks.system(self.curvature, self.sigma, at)
+        return -system.solve(residual, max(tol, 1e-7))
+
+    def _search(self, point: Point, gradient: np.ndarray, direction: np.ndarray) -> Point:
+        """A point along the direction with enough less phi (Armijo). Steps are often shortened
+        several times in a row, so the first one tried is not much longer than the last taken."""
+        slope = float(gradient @ direction)
+        change = self.blocks.correlation(direction)
+        step = min(1.0, STEP_AGAIN * self._step)
+        for _ in range(30):
+            new = self._evaluate(point.theta + step * direction, point.correlation + step * change)
+            if new.phi <= point.phi + 1e-4 * step * slope + 1e-13 * abs(point.phi):
+                break
+            slope_there = float(self._wanted_fit(new.theta) @ direction + np.sum(new.U * change))
+            step *= min(max(slope / (slope - slope_there), 0.1), 0.5)  # the secant's zero
+        self._step = step
+        return new
+
+    def _predict(self, point: Point) -> Point:
+        """A Newton step on the optimality conditions, linearised at the centre instead of the
+        prox: the prox of U + sigma lam U/||U|| is U."""
+        norms = row_norms(self.centre)
+        on = np.flatnonzero(norms > 0)
+        unit = self.centre[on] / norms[on][:, None]
+        threshold = self.sigma * self.lam
+        at = Linearisation(on, unit, threshold / (norms[on] + threshold))
+        U = np.zeros_like(self.centre)
+        change = self.sigma * (point.correlation[on] - self.lam * unit)
+        U[on] = self.centre[on] + at.apply(change, self.blocks.onto_faces)
+        residual = self._wanted_fit(point.theta) - self.blocks.forward(U)
+        direction = self._direction(at, residual, 0.1)
+        new = self._evaluate(
+            point.theta + direction, point.correlation + self.blocks.correlation(direction)
+        )
+        if new.phi <= point.phi:
+            return new
+        return self._evaluate(point.theta, point.correlation)  # for its active rows
+
+    # -- bounds
+
+    def _value(self, fit: np.ndarray) -> float:
+        return self.loss.value(fit[:, None])
+
+    def _bound(self, theta: np.ndarray, norm: float, lam: float) -> float:
+        limit = np.array([lam / norm if norm > 0 else math.inf])
+        return self.loss.best_dual(theta[:, None], limit, np.zeros(1))[1]
+
+    def _note(self, point: Point, fit: np.ndarray, rows: np.ndarray) -> float:
+        """Keep the point if it is the best; the gap that its theta leaves on the working set."""
+        norms = row_norms(point.U)
+        loss, penalty = self._value(fit), float(norms.sum())
+        objective = loss + self.target * penalty
+        if objective < self.objective:
+            live = norms > 0
+            self.objective, self.fit = objective, fit
+            self._best = (self.blocks.work[live], point.U[live])
+        bound = self._bound(point.theta, float(row_norms(rows).max(initial=0.0)), self.lam)
+        if self.lam > self.target:
+            return loss + self.lam * penalty - bound
+        return self.objective - bound
+
+    def _certify(self, known: np.ndarray | None = None) -> None:
+        """Bound the optimal value with theta and all blocks; `known` are dual rows of the working
+        set that may be shorter than those found here."""
+        rows = self.blocks.all_correlations(self.theta, self.lam)
+        self._norms = row_norms(rows)
+        if known is not None:
+            shorter = np.flatnonzero(row_norms(known) < self._norms[self.blocks.work])
+            better = self.blocks.work[shorter]
+            rows[better] = known[shorter]
+            self._norms[better] = row_norms(known[shorter])
+        bound = self._bound(self.theta, float(self._norms.max()), self.target)
+        if bound > self.lower_bound:
+            self.lower_bound, self.best_theta, self.best_rows = bound, self.theta, rows
+
+    # -- what comes next
+
+    def _prepare_next(self, n_steps: int, gap: float) -> None:
+        if self.lam > self.target:
+            if gap <= 0.1 * self.objective:
+                self.lam = max(self.target, self.C * self.lam)
+                norms = row_norms(self.centre)
+                self.sigma = max(self.sigma, self.KAP * (norms @ norms) / norms.sum() / self.lam)
+        elif n_steps <= FEW_STEPS and self.gap <= 3 * gap:
+            self.sigma *= GROWTH
+        keep = np.flatnonzero(
+            np.any(self.centre != 0, axis=1) | (self._norms[self.blocks.work] > KEEP * self.lam)
+        )
+        self._choose_work(keep)
+
+    def _choose_work(self, keep: np.ndarray) -> None:
+        """Keep these of the working set, and add the blocks that violate most."""
+        work = self.blocks.work
+        outside = np.ones(self.blocks.size, dtype=bool)
+        outside[work] = False
+        violators = np.flatnonzero((self._norms > self.lam) & outside)
+        order = np.argsort(-self._norms[violators], kind="stable")
+        batch = max(MIN_BATCH, 4 * self.blocks.d, len(keep))
+        new = violators[order[:batch]]
+        chosen = np.concatenate([work[keep], new])
+        centre = np.concatenate([self.centre[keep], np.zeros((len(new), self.blocks.d))])
+        order = np.argsort(chosen)
+        self.centre = centre[order]
+        self.blocks.set_work(chosen[order], self.sigma)

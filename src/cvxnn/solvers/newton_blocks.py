@@ -1,0 +1,201 @@
+"""The blocks (pattern, sign) of one output, as the Newton solver sees them.
+
+`GatedBlocks` are free vectors. `ConeBlocks` come in two signs and live in the cones of their
+patterns, so that their prox is the soft threshold of a projection,
+
+    prox of t (lam ||.|| + indicator of K) at x  =  (1 - t lam / ||q||)_+ q,   q = Pi_K(x),
+
+and its derivative at a point with c = t lam / ||q|| is (1 - c) F + c q^q^', where F projects onto
+the face of K that q lies in: all of R^d for free blocks.
+
+Both keep a working set of blocks: `work` are their indices, and points of it are rows (k, d).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cvxnn.arrays import to_numpy
+from cvxnn.cones import ActiveRows, Cones
+from cvxnn.operators import ExpandedMatrix
+from cvxnn.problems import ConvexProblem, CReLU
+from cvxnn.solvers.newton_systems import FaceSystem, GatedSystem, Linearisation, System
+
+
+def row_norms(rows: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+
+
+class GatedBlocks:
+    """Blocks without constraints, one for each pattern."""
+
+    def __init__(self, operator: ExpandedMatrix) -> None:
+        self.operator = operator
+        self.n, self.d = operator.n, operator.d
+        self.size = operator.p
+        self.work = np.zeros(0, dtype=np.int64)
+        self._system: GatedSystem | None = None
+
+    @property
+    def X(self) -> np.ndarray:
+        return self.operator.X
+
+    def set_work(self, work: np.ndarray, scale: float) -> None:
+        """Choose the working set; multipliers of points will be `scale` times those of
+        correlations."""
+        self.work = work
+        self._restricted = self.operator.select(work)
+
+    def forward(self, U: np.ndarray) -> np.ndarray:
+        """The predictions of the working set: (k, d) -> (n,)."""
+        return self._restricted.forward(U[:, :, None])[:, 0]
+
+    def correlation(self, theta: np.ndarray) -> np.ndarray:
+        """-M'theta on the working set: (n,) -> (k, d)."""
+        return -self._restricted.adjoint(theta[:, None])[:, :, 0]
+
+    def all_correlations(self, theta: np.ndarray, lam: float) -> np.ndarray:
+        """What the dual constraint bounds by lam for all blocks: (n,) -> (size, d)."""
+        return -self.operator.adjoint(theta[:, None])[:, :, 0]
+
+    def project(self, x: np.ndarray, enough: float) -> np.ndarray:
+        """The projections of points of the working set; those that are found to be no longer
+        than `enough` may be left unfinished."""
+        return x
+
+    def dual_rows(
+        self, correlation: np.ndarray, projected: np.ndarray, centre: np.ndarray, sigma: float
+    ) -> np.ndarray:
+        """What the dual constraint bounds on the working set, from what `project` found at
+        centre + sigma correlation."""
+        return correlation
+
+    def onto_faces(self, on: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """F applied to rows that belong to the blocks `on` of the working set."""
+        return rows
+
+    def system(self, curvature: np.ndarray, sigma: float, at: Linearisation) -> System:
+        """diag(curvature) + sigma M P M' for the derivative P of the prox."""
+        if self._system is None:
+            self._system = GatedSystem(self.operator)
+        return self._system.update(curvature, sigma, self.work[at.on], at)
+
+    def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Rows that are feasible in spite of rounding."""
+        return rows
+
+
+class ConeBlocks(GatedBlocks):
+    """Blocks in cones: pattern b with a positive sign for b < p, else b - p with a negative one."""
+
+    def __init__(self, operator: ExpandedMatrix, cones: Cones) -> None:
+        super().__init__(operator)
+        self.cones = cones
+        self.p, self.size = operator.p, 2 * operator.p
+        # active rows of the last projections: of points of the working set, of correlations
+        self._of_points = ActiveRows.empty(self.size, self.d + 1)
+        self._of_correlations = ActiveRows.empty(self.size, self.d + 1)
+        self._projected = np.zeros(0, dtype=np.int64)
+
+    def set_work(self, work: np.ndarray, scale: float) -> None:
+        new = np.setdiff1d(work, self.work, assume_unique=True)
+        start = self._of_correlations.select(new)
+        start.gamma = start.gamma * scale
+        self._of_points.store(new, start)
+        self.work = work
+        patterns, self._place = np.unique(work % self.p, return_inverse=True)
+        self._sign = np.where(work < self.p, 1.0, -1.0)
+        self._n_patterns = len(patterns)
+        self._restricted = self.operator.select(patterns)
+
+    def forward(self, U: np.ndarray) -> np.ndarray:
+        total = np.zeros((self._n_patterns, self.d))
+        positive = self._sign > 0
+        total[self._place[positive]] += U[positive]
+        total[self._place[~positive]] -= U[~positive]
+        return super().forward(total)
+
+    def correlation(self, theta: np.ndarray) -> np.ndarray:
+        return super().correlation(theta)[self._place] * self._sign[:, None]
+
+    def all_correlations(self, theta: np.ndarray, lam: float) -> np.ndarray:
+        rows = super().all_correlations(theta, lam)
+        rows = np.concatenate([rows, -rows])
+        large = np.flatnonzero(row_norms(rows) > lam)
+        rows[large], state = self.cones.project(
+            rows[large],
+            large % self.p,
+            enough=lam,
+            start=self._of_correlations.select(large),
+        )
+        self._of_correlations.store(large, state)
+        return rows
+
+    def project(self, x: np.ndarray, enough: float) -> np.ndarray:
+        q = np.zeros_like(x)
+        large = np.flatnonzero(row_norms(x) > enough)
+        blocks = self.work[large]
+        q[large], state = self.cones.project(
+            x[large], blocks % self.p, enough=enough, start=self._of_points.select(blocks)
+        )
+        self._of_points.store(blocks, state)
+        self._projected = large
+        return q
+
+    def dual_rows(
+        self, correlation: np.ndarray, projected: np.ndarray, centre: np.ndarray, sigma: float
+    ) -> np.ndarray:
+        # q = centre + sigma correlation + X~'gamma, and any gamma >= 0 proves something
+        rows = correlation.copy()
+        found = self._projected
+        rows[found] = (projected[found] - centre[found]) / sigma
+        return rows
+
+    def _active_rows(self, on: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Blocks `on` by their number k of active rows: where they are, and these rows
+        (len, k, d)."""
+        blocks = self.work[on]
+        count = self._of_points.count[blocks]
+        groups = []
+        for k in np.unique(count).tolist():
+            which = np.flatnonzero(count == k)
+            groups.append((which, self.cones.X[self._of_points.rows[blocks[which], :k]]))
+        return groups
+
+    def onto_faces(self, on: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        result = rows.copy()
+        for which, active in self._active_rows(on):
+            if active.shape[1]:
+                Q = np.linalg.qr(active.transpose(0, 2, 1))[0]
+                part = Q.transpose(0, 2, 1) @ result[which][:, :, None]
+                result[which] -= (Q @ part)[:, :, 0]
+        return result
+
+    def system(self, curvature: np.ndarray, sigma: float, at: Linearisation) -> System:
+        # an orthonormal basis of each face, the direction of the block itself first
+        bases, owner = [at.unit], [np.arange(len(at.on))]
+        for which, active in self._active_rows(at.on):
+            k = active.shape[1] + 1
+            if k < self.d:
+                spanned = np.concatenate([active, at.unit[which][:, None, :]], axis=1)
+                rest = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0][:, :, k:]
+                rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
+                bases.append(rest.transpose(0, 2, 1).reshape(-1, self.d))
+                owner.append(np.repeat(which, self.d - k))
+        basis, owners = np.concatenate(bases), np.concatenate(owner)
+        pattern = self.work[at.on[owners]] % self.p
+        columns = (basis @ self.X.T) * (self.cones.signs[pattern] > 0)
+        return FaceSystem(curvature, sigma, columns)
+
+    def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return self.cones.lift(rows, blocks % self.p)
+
+
+def make_blocks(problem: ConvexProblem) -> GatedBlocks:
+    if isinstance(problem, CReLU):
+        return ConeBlocks(problem.operator_double.base, problem.cones)
+    operator = problem.operator_double
+    if not isinstance(operator.X, np.ndarray):
+        operator = ExpandedMatrix(to_numpy(operator.X), operator.mask)
+        operator.passes = problem.operator.passes
+    return GatedBlocks(operator)

@@ -1,0 +1,222 @@
+"""Newton systems in sample space: (diag(h) + sigma M P M') x = r, n equations.
+
+P is the derivative of the prox, (1 - c_b) F_b + c_b q^_b q^_b' for each active block b. For free
+blocks (F = I) and M_b = D_b X,
+
+    sigma M P M' = (X X') o (D diag(w) D') + V V',   w = sigma (1 - c),  V_b = sqrt(sigma c_b) M_b q^_b,
+
+which has no factor d: it is formed at the cost of n^2 |A|, or applied at that of two products with
+the active patterns. Faces of narrow cones have one or two dimensions, so there the columns of
+M P^(1/2) are few and are formed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, lapack
+
+from cvxnn.operators import ExpandedMatrix
+
+# Rates at which the machine does what the systems are made of, in operations a second. Only their
+# ratios matter: they choose between ways to the same solution, the same way on every machine.
+PRODUCT_RATE, GRAM_RATE, FACTOR_RATE, CALL_COST = 1.2e11, 2.5e11, 5e10, 1e-4
+
+
+@dataclass(frozen=True)
+class Linearisation:
+    """Where the prox is linearised: the active blocks `on` of the working set, their unit
+    vectors (a, d), and the ratios c in (0, 1)."""
+
+    on: np.ndarray
+    unit: np.ndarray
+    ratio: np.ndarray
+
+    def apply(self, rows: np.ndarray, onto_faces: Callable[..., np.ndarray]) -> np.ndarray:
+        """P applied to rows (a, d)."""
+        rows = onto_faces(self.on, rows)
+        along = np.einsum("ij,ij->i", rows, self.unit)[:, None] * self.unit
+        return (1 - self.ratio)[:, None] * (rows - along) + along
+
+
+class System(Protocol):
+    def solve(self, r: np.ndarray, tol: float) -> np.ndarray:
+        """The solution, to a residual of `tol` ||r|| at most."""
+        ...
+
+
+class FaceSystem:
+    """diag(h) + sigma C'C for columns C (R, n), factored: R equations where R < n. These systems
+    are too ill-conditioned for a factor in single precision to be of use."""
+
+    def __init__(self, curvature: np.ndarray, sigma: float, columns: np.ndarray) -> None:
+        self._root = np.sqrt(curvature)
+        columns *= np.sqrt(sigma) / self._root
+        self._columns = columns
+        R, n = columns.shape
+        K = columns @ columns.T if R < n else columns.T @ columns
+        K.flat[:: len(K) + 1] += 1
+        self._factor = cho_factor(K, overwrite_a=True, check_finite=False)
+
+    def solve(self, r: np.ndarray, tol: float) -> np.ndarray:
+        C, r = self._columns, r / self._root
+        if len(C) < len(r):
+            x = r - C.T @ cho_solve(self._factor, C @ r, check_finite=False)
+        else:
+            x = cho_solve(self._factor, r, check_finite=False)
+        return x / self._root
+
+
+def factor_single(K: np.ndarray) -> np.ndarray:
+    """The Cholesky factor of a symmetric float32 matrix with eigenvalues >= 1, overwritten; the
+    diagonal grows until rounding no longer makes it indefinite."""
+    diagonal = K.diagonal().copy()
+    shift = 1e-6
+    while True:
+        K.flat[:: len(K) + 1] = diagonal * (1 + shift)
+        factor, failed = lapack.spotrf(K.T, lower=0, clean=0)
+        if not failed:
+            return factor
+        shift *= 10
+
+
+def conjugate_gradients(
+    apply: Callable[[np.ndarray], np.ndarray],
+    precondition: Callable[[np.ndarray], np.ndarray],
+    r: np.ndarray,
+    tol: float,
+    max_iter: int,
+) -> tuple[np.ndarray, int, bool]:
+    """The solution to a residual of tol ||r||, the iterations, and whether they sufficed."""
+    x = np.zeros_like(r)
+    size = np.linalg.norm(r)
+    step, rz = np.zeros_like(r), math.inf
+    for k in range(1, max_iter + 1):
+        z = precondition(r).astype(np.float64)
+        rz, before = float(r @ z), rz
+        step = z + (rz / before) * step
+        product = apply(step)
+        length = rz / float(step @ product)
+        x = x + length * step
+        r = r - length * product
+        if np.linalg.norm(r) <= tol * size:
+            return x, k, True
+    return x, max_iter, False
+
+
+class GatedSystem:
+    """diag(h) + sigma M P M' for free blocks, by preconditioned conjugate gradients.
+
+    The preconditioner is cheap and made anew where it pays, diag + (sum w / 4) X X' + V V' by
+    Woodbury: a pattern holds for half of the rows and two for a quarter, so that is the mean of the
+    Hadamard product. Where it needs too many iterations the whole matrix is factored in single
+    precision, and the factor is kept for later systems as long as it serves.
+    """
+
+    def __init__(self, operator: ExpandedMatrix) -> None:
+        self.operator = operator
+        self._X = operator.X.astype(np.float32)
+        self._row_squares = np.einsum("ij,ij->i", operator.X, operator.X)
+        self._mask = np.ascontiguousarray(operator.mask.T)  # (p, n)
+        self._gram: np.ndarray | None = None
+        self._dense = False
+        self._preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
+        self._iterations_when_new = 0
+        self.n_factors = self.n_iterations = 0
+
+    def update(
+        self, curvature: np.ndarray, sigma: float, patterns: np.ndarray, at: Linearisation
+    ) -> GatedSystem:
+        self._h, self._at, self._patterns = curvature, at, patterns
+        self._w, self._v = sigma * (1 - at.ratio), sigma * at.ratio
+        self._restricted = self.operator.select(patterns)
+        return self
+
+    def solve(self, r: np.ndarray, tol: float) -> np.ndarray:
+        n, a, d = self.operator.n, len(self._patterns), self.operator.d
+        product = 4 * n * a * d / PRODUCT_RATE + CALL_COST
+        dense = 2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE
+        cheap = n * (a + d) ** 2 / GRAM_RATE + 4 * n * a * d / GRAM_RATE
+        kept = self._preconditioner is not None
+        if kept:
+            limit = self._iterations_when_new + int((dense if self._dense else cheap) / product)
+            x, count, done = self._conjugate_gradients(r, tol, max(limit, 3))
+            if done:
+                return x
+        self._preconditioner = None
+        if not self._dense:
+            self._preconditioner = self._cheap_preconditioner()
+            limit = max(20, int(dense / product))
+            x, count, done = self._conjugate_gradients(r, tol, limit)
+            self._iterations_when_new = count
+            if done:
+                return x
+            self._dense = True
+        self._preconditioner = self._dense_preconditioner()
+        x, count, _ = self._conjugate_gradients(r, tol, 300)
+        self._iterations_when_new = count
+        return x
+
+    def _apply(self, x: np.ndarray) -> np.ndarray:
+        rows = self._restricted.adjoint(x[:, None])[:, :, 0]
+        along = np.einsum("ij,ij->i", rows, self._at.unit) * self._v
+        rows = rows * self._w[:, None] + along[:, None] * self._at.unit
+        return self._h * x + self._restricted.forward(rows[:, :, None])[:, 0]
+
+    def _directions(self) -> tuple[np.ndarray, np.ndarray]:
+        """V' (a, n) and the mask of the active patterns (a, n)."""
+        mask = self._mask[self._patterns]
+        scaled = (self._at.unit * np.sqrt(self._v)[:, None]).astype(np.float32)
+        V = scaled @ self._X.T
+        V *= mask
+        return V, mask
+
+    def _cheap_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
+        V, mask = self._directions()
+        mean = self._w.sum() / 4
+        diagonal = self._w.astype(np.float32) @ mask - mean
+        root = np.sqrt(self._h + np.maximum(diagonal, 0) * self._row_squares).astype(np.float32)
+        V = np.concatenate([V, np.float32(np.sqrt(mean)) * self._X.T])
+        V /= root
+        K = V @ V.T
+        K.flat[:: len(K) + 1] += 1
+        factor = cho_factor(K, overwrite_a=True, check_finite=False)
+        self.n_factors += 1
+
+        def apply(r: np.ndarray) -> np.ndarray:
+            r = r.astype(np.float32) / root
+            return (r - cho_solve(factor, V @ r, check_finite=False) @ V) / root
+
+        return apply
+
+    def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
+        if self._gram is None:
+            self._gram = self._X @ self._X.T
+        V, mask = self._directions()
+        D = mask * np.sqrt(self._w).astype(np.float32)[:, None]
+        K = D.T @ D
+        K *= self._gram
+        K += V.T @ V
+        root = np.sqrt(self._h).astype(np.float32)
+        K /= root
+        K /= root[:, None]
+        K.flat[:: len(K) + 1] += 1
+        factor = factor_single(K)
+        self.n_factors += 1
+
+        def apply(r: np.ndarray) -> np.ndarray:
+            return lapack.spotrs(factor, r.astype(np.float32) / root, lower=0)[0] / root
+
+        return apply
+
+    def _conjugate_gradients(
+        self, r: np.ndarray, tol: float, max_iter: int
+    ) -> tuple[np.ndarray, int, bool]:
+        assert self._preconditioner is not None
+        x, count, done = conjugate_gradients(self._apply, self._preconditioner, r, tol, max_iter)
+        self.n_iterations += count
+        return x, count, done
