@@ -3,7 +3,8 @@
 The proximal point method in the weights, U <- argmin f(M U) + g(U) + ||U - U_k||^2 / (2 sigma),
 has the dual problem
 
-    min_theta  phi(theta) = f*(theta) + ||u||^2 / (2 sigma),   u = prox_{sigma g}(U_k - sigma M'theta),
+    min_theta  phi(theta) = f*(theta) + ||u||^2 / (2 sigma),
+    u = prox_{sigma g}(U_k - sigma M'theta),
 
 in n variables, with the gradient grad f*(theta) - M u and the generalised Hessian
 diag(h) + sigma M P M', where h is the curvature of f* and P the derivative of the prox. It is
@@ -29,22 +30,24 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cvxnn.arrays import Array, like, to_numpy
+from cvxnn.arrays import Array, array_namespace, like, to_numpy
 from cvxnn.losses import Loss
 from cvxnn.problems import ConvexProblem
 from cvxnn.solvers.augmented_lagrangian import AL
-from cvxnn.solvers.base import Iterate
+from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.solvers.newton_blocks import GatedBlocks, make_blocks, row_norms
 from cvxnn.solvers.newton_systems import Linearisation
 from cvxnn.solvers.rfista import RFISTA
 
-FIRST_SIGMA = 4.0  # in units of the curvature of f* over ||X||^2
+FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||^2
 GROWTH = 5.0  # of sigma
 MAX_STEPS, FEW_STEPS = 12, 8  # Newton steps for one proximal point; how many let sigma grow
-import os
-STEP_AGAIN = float(os.environ.get('SA', '8'))  # x
+STEP_AGAIN = 8.0  # times the last step length, at most 1, is tried first
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
 MIN_BATCH = 200  # blocks that may always be added at once
+ROUGHLY = 0.1  # relative gap at the larger lam of a continuation
+KAPPA = 10.0  # sigma lam over the mean norm of the active blocks, at least, on the way
+ROUNDING = 1e-11  # relative gap that is as good as none
 MAX_FAILURES = 10  # proximal steps without progress of the gap before another method takes over
 
 
@@ -64,6 +67,7 @@ class OutputState(NamedTuple):
 
     theta: np.ndarray
     sigma: float
+    memory: Any  # of the blocks
 
 
 @dataclass(frozen=True)
@@ -85,37 +89,52 @@ class Newton:
     ) -> Iterator[Iterate]:
         rows = np.asarray(to_numpy(start), dtype=np.float64)
         outputs = [
-            _Output(make_blocks(problem), loss, problem.lam, rows[:, :, k], None if state is None else state[k])
+            _Output(
+                make_blocks(problem),
+                loss,
+                problem.lam,
+                rows[:, :, k],
+                None if state is None else state[k],
+            )
             for k, loss in enumerate(problem.loss.by_output())
         ]
+        yield self._iterate(problem, outputs, 1)
         failures, best_gap = 0, math.inf
         while failures < MAX_FAILURES:
             n_inner = 0
-            for output in outputs:
-                if output.gap > 0.5 * tol * output.objective:
-                    for _ in output.proximal_step(tol):
-                        n_inner += 1
-                        yield Iterate(n_inner=n_inner)
+            try:
+                for output in outputs:
+                    if output.gap > 0.5 * tol * output.objective:
+                        for _ in output.proximal_step(tol):
+                            n_inner += 1
+                            yield Iterate(n_inner=n_inner)
+            except np.linalg.LinAlgError:
+                break
             yield self._iterate(problem, outputs, n_inner)
             gap = sum(output.gap for output in outputs)
             failures = 0 if gap < 0.99 * best_gap else failures + 1
             best_gap = min(gap, best_gap)
         shown = self._iterate(problem, outputs, 0)
+        if best_gap <= ROUNDING * sum(output.objective for output in outputs):
+            raise StalledError("the point is optimal up to rounding")
         other: Any = AL() if problem.kind == "C-ReLU" else RFISTA()
-        for iterate in other.iterates(problem, shown.U, stop, None):
+        for iterate in other.iterates(problem, like(problem.operator.X, shown.U), stop, None, tol):
             yield replace(iterate, state=shown.state)
 
-    def _iterate(
-        self, problem: ConvexProblem, outputs: list[_Output], n_inner: int
-    ) -> Iterate:
+    def _iterate(self, problem: ConvexProblem, outputs: list[_Output], n_inner: int) -> Iterate:
         X = problem.operator.X
+        float64 = array_namespace(X).float64
+
+        def stack(parts: list[np.ndarray]) -> Array:
+            return like(X, np.stack(parts, axis=-1), dtype=float64)
+
         return Iterate(
-            U=like(X, np.stack([output.all_weights() for output in outputs], axis=2)),
-            fit=like(X, np.stack([output.fit for output in outputs], axis=1), dtype=X.dtype),
-            Theta=like(X, np.stack([output.best_theta for output in outputs], axis=1)),
-            correlation=like(X, np.stack([output.best_rows for output in outputs], axis=2)),
+            U=stack([output.all_weights() for output in outputs]),
+            fit=stack([output.fit for output in outputs]),
+            Theta=stack([output.best_theta for output in outputs]),
+            correlation=stack([output.best_rows for output in outputs]),
             n_inner=n_inner,
-            state=[OutputState(output.theta, output.sigma) for output in outputs],
+            state=[OutputState(o.theta, o.sigma, o.blocks.memory) for o in outputs],
         )
 
 
@@ -141,17 +160,15 @@ class _Output:
         gradient: np.ndarray = loss.gradient(self.fit[:, None])[:, 0]
         self.theta = gradient if state is None else state.theta
         self.curvature = loss.conjugate_curvature(self.theta[:, None])[:, 0]
-        largest = np.linalg.norm(blocks.X, 2) ** 2
-        self.sigma = FIRST_SIGMA * float(self.curvature.mean()) / largest
+        self._sigma_unit = float(self.curvature.mean() / np.linalg.norm(blocks.X, 2) ** 2)
+        self.sigma = FIRST_SIGMA * self._sigma_unit if state is None else state.sigma
         if state is not None:
-            self.sigma = state.sigma
+            blocks.memory = state.memory
         self.lower_bound = -math.inf
         self._step = 1.0
         self._certify()
-        import os
-        self.C = float(os.environ.get("CONT", "0.3" if hasattr(blocks, "cones") else "0")); self.KAP=float(os.environ.get("KAP","10"))
-        if len(live) == 0 and self.C:
-            self.lam = max(self.target, self.C * float(self._norms.max()))
+        if len(live) == 0 and blocks.continuation:
+            self.lam = max(self.target, blocks.continuation * float(self._norms.max()))
         self._choose_work(np.arange(len(live)))
 
     @property
@@ -180,7 +197,7 @@ class _Output:
             gap = self._note(point, fit, rows)
             error = math.sqrt(float(residual @ (residual / self.curvature)))
             moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
-            enough = 0.3 * tol if self.lam == self.target else 0.1
+            enough = 0.3 * tol if self.lam == self.target else ROUGHLY
             solved = gap <= enough * self.objective or (n_steps > 0 and error <= moved)
             if solved or n_steps == MAX_STEPS:
                 break
@@ -189,8 +206,9 @@ class _Output:
             point = self._search(point, residual, self._direction(at, residual, precision))
             yield
         self.theta, self.centre = point.theta, point.U
+        gap_before = self.gap
         self._certify(rows)
-        self._prepare_next(n_steps, gap)
+        self._prepare_next(n_steps, gap, gap_before)
 
     # -- one Newton step
 
@@ -243,7 +261,7 @@ class _Output:
         at = Linearisation(on, unit, threshold / (norms[on] + threshold))
         U = np.zeros_like(self.centre)
         change = self.sigma * (point.correlation[on] - self.lam * unit)
-        U[on] = self.centre[on] + at.apply(change, self.blocks.onto_faces)
+        U[on] = self.centre[on] + self.blocks.derivative(at, change)
         residual = self._wanted_fit(point.theta) - self.blocks.forward(U)
         direction = self._direction(at, residual, 0.1)
         new = self._evaluate(
@@ -292,18 +310,25 @@ class _Output:
 
     # -- what comes next
 
-    def _prepare_next(self, n_steps: int, gap: float) -> None:
+    def _prepare_next(self, n_steps: int, gap: float, gap_before: float) -> None:
+        """The next lam, sigma and working set. sigma waits where blocks are missing."""
         if self.lam > self.target:
-            if gap <= 0.1 * self.objective:
-                self.lam = max(self.target, self.C * self.lam)
-                norms = row_norms(self.centre)
-                self.sigma = max(self.sigma, self.KAP * (norms @ norms) / norms.sum() / self.lam)
+            if gap <= ROUGHLY * self.objective:
+                self.lam = max(self.target, self.blocks.continuation * self.lam)
+                self.sigma = max(self.sigma, KAPPA * self._mean_norm() / self.lam)
         elif n_steps <= FEW_STEPS and self.gap <= 3 * gap:
-            self.sigma *= GROWTH
+            self.sigma = min(GROWTH * self.sigma, MAX_SIGMA * self._sigma_unit)
+        elif n_steps == MAX_STEPS and self.gap >= gap_before:
+            self.sigma /= GROWTH
         keep = np.flatnonzero(
             np.any(self.centre != 0, axis=1) | (self._norms[self.blocks.work] > KEEP * self.lam)
         )
         self._choose_work(keep)
+
+    def _mean_norm(self) -> float:
+        """The mean of the norms of the active blocks, each weighted with itself."""
+        norms = row_norms(self.centre)
+        return float(norms @ norms / max(norms.sum(), 1e-300))
 
     def _choose_work(self, keep: np.ndarray) -> None:
         """Keep these of the working set, and add the blocks that violate most."""

@@ -13,13 +13,23 @@ Both keep a working set of blocks: `work` are their indices, and points of it ar
 
 from __future__ import annotations
 
+import copy
+from typing import Any, ClassVar
+
 import numpy as np
 
 from cvxnn.arrays import to_numpy
 from cvxnn.cones import ActiveRows, Cones
 from cvxnn.operators import ExpandedMatrix
 from cvxnn.problems import ConvexProblem, CReLU
-from cvxnn.solvers.newton_systems import FaceSystem, GatedSystem, Linearisation, System
+from cvxnn.solvers.newton_systems import (
+    MAX_ENTRIES,
+    Faces,
+    FaceSystem,
+    Linearisation,
+    ProductSystem,
+    System,
+)
 
 
 def row_norms(rows: np.ndarray) -> np.ndarray:
@@ -29,16 +39,28 @@ def row_norms(rows: np.ndarray) -> np.ndarray:
 class GatedBlocks:
     """Blocks without constraints, one for each pattern."""
 
+    # A cold start solves roughly for a larger lam first, which falls by this factor; 0 for not.
+    continuation: ClassVar[float] = 0.0
+
     def __init__(self, operator: ExpandedMatrix) -> None:
         self.operator = operator
         self.n, self.d = operator.n, operator.d
         self.size = operator.p
         self.work = np.zeros(0, dtype=np.int64)
-        self._system: GatedSystem | None = None
+        self._product_system: ProductSystem | None = None
 
     @property
     def X(self) -> np.ndarray:
         return self.operator.X
+
+    @property
+    def memory(self) -> Any:
+        """What speeds up a later run on the same patterns."""
+        return None
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:
+        pass
 
     def set_work(self, work: np.ndarray, scale: float) -> None:
         """Choose the working set; multipliers of points will be `scale` times those of
@@ -70,15 +92,18 @@ class GatedBlocks:
         centre + sigma correlation."""
         return correlation
 
-    def onto_faces(self, on: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """F applied to rows that belong to the blocks `on` of the working set."""
-        return rows
+    def derivative(self, at: Linearisation, rows: np.ndarray) -> np.ndarray:
+        """P applied to rows that belong to the blocks `at.on`."""
+        return at.shrink(rows)
 
     def system(self, curvature: np.ndarray, sigma: float, at: Linearisation) -> System:
         """diag(curvature) + sigma M P M' for the derivative P of the prox."""
-        if self._system is None:
-            self._system = GatedSystem(self.operator)
-        return self._system.update(curvature, sigma, self.work[at.on], at)
+        return self._by_products().update(curvature, sigma, self.work[at.on], at)
+
+    def _by_products(self) -> ProductSystem:
+        if self._product_system is None:
+            self._product_system = ProductSystem(self.operator)
+        return self._product_system
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Rows that are feasible in spite of rounding."""
@@ -88,6 +113,8 @@ class GatedBlocks:
 class ConeBlocks(GatedBlocks):
     """Blocks in cones: pattern b with a positive sign for b < p, else b - p with a negative one."""
 
+    continuation = 0.3
+
     def __init__(self, operator: ExpandedMatrix, cones: Cones) -> None:
         super().__init__(operator)
         self.cones = cones
@@ -96,6 +123,14 @@ class ConeBlocks(GatedBlocks):
         self._of_points = ActiveRows.empty(self.size, self.d + 1)
         self._of_correlations = ActiveRows.empty(self.size, self.d + 1)
         self._projected = np.zeros(0, dtype=np.int64)
+
+    @property
+    def memory(self) -> Any:
+        return self._of_points, self._of_correlations
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:
+        self._of_points, self._of_correlations = copy.deepcopy(memory)
 
     def set_work(self, work: np.ndarray, scale: float) -> None:
         new = np.setdiff1d(work, self.work, assume_unique=True)
@@ -162,29 +197,29 @@ class ConeBlocks(GatedBlocks):
             groups.append((which, self.cones.X[self._of_points.rows[blocks[which], :k]]))
         return groups
 
-    def onto_faces(self, on: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        result = rows.copy()
-        for which, active in self._active_rows(on):
-            if active.shape[1]:
-                Q = np.linalg.qr(active.transpose(0, 2, 1))[0]
-                part = Q.transpose(0, 2, 1) @ result[which][:, :, None]
-                result[which] -= (Q @ part)[:, :, 0]
-        return result
+    def derivative(self, at: Linearisation, rows: np.ndarray) -> np.ndarray:
+        faces = Faces(self._active_rows(at.on), len(at.on), self.d)
+        return at.shrink(faces.project(rows))
 
     def system(self, curvature: np.ndarray, sigma: float, at: Linearisation) -> System:
+        groups = self._active_rows(at.on)
+        dimensions = sum(len(which) * (self.d - rows.shape[1]) for which, rows in groups)
+        pattern = self.work[at.on] % self.p
+        if dimensions * self.n > MAX_ENTRIES:
+            faces = Faces(groups, len(at.on), self.d)
+            return self._by_products().update(curvature, sigma, pattern, at, faces)
         # an orthonormal basis of each face, the direction of the block itself first
         bases, owner = [at.unit], [np.arange(len(at.on))]
-        for which, active in self._active_rows(at.on):
-            k = active.shape[1] + 1
+        for which, rows in groups:
+            k = rows.shape[1] + 1
             if k < self.d:
-                spanned = np.concatenate([active, at.unit[which][:, None, :]], axis=1)
+                spanned = np.concatenate([rows, at.unit[which][:, None, :]], axis=1)
                 rest = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0][:, :, k:]
                 rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
                 bases.append(rest.transpose(0, 2, 1).reshape(-1, self.d))
                 owner.append(np.repeat(which, self.d - k))
-        basis, owners = np.concatenate(bases), np.concatenate(owner)
-        pattern = self.work[at.on[owners]] % self.p
-        columns = (basis @ self.X.T) * (self.cones.signs[pattern] > 0)
+        columns = np.concatenate(bases) @ self.X.T
+        columns *= self.cones.signs[pattern[np.concatenate(owner)]] > 0
         return FaceSystem(curvature, sigma, columns)
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -3,7 +3,8 @@
 P is the derivative of the prox, (1 - c_b) F_b + c_b q^_b q^_b' for each active block b. For free
 blocks (F = I) and M_b = D_b X,
 
-    sigma M P M' = (X X') o (D diag(w) D') + V V',   w = sigma (1 - c),  V_b = sqrt(sigma c_b) M_b q^_b,
+    sigma M P M' = (X X') o (D diag(w) D') + V V',
+    w = sigma (1 - c),  V_b = sqrt(sigma c_b) M_b q^_b,
 
 which has no factor d: it is formed at the cost of n^2 |A|, or applied at that of two products with
 the active patterns. Faces of narrow cones have one or two dimensions, so there the columns of
@@ -25,6 +26,10 @@ from cvxnn.operators import ExpandedMatrix
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
 # ratios matter: they choose between ways to the same solution, the same way on every machine.
 PRODUCT_RATE, GRAM_RATE, FACTOR_RATE, CALL_COST = 1.2e11, 2.5e11, 5e10, 1e-4
+MAX_ITERATIONS = 300  # of conjugate gradients
+MAX_DENSE = 8000  # rows for which an n x n matrix is formed
+MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
+SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
 
 
 @dataclass(frozen=True)
@@ -36,11 +41,31 @@ class Linearisation:
     unit: np.ndarray
     ratio: np.ndarray
 
-    def apply(self, rows: np.ndarray, onto_faces: Callable[..., np.ndarray]) -> np.ndarray:
-        """P applied to rows (a, d)."""
-        rows = onto_faces(self.on, rows)
-        along = np.einsum("ij,ij->i", rows, self.unit)[:, None] * self.unit
-        return (1 - self.ratio)[:, None] * (rows - along) + along
+    def shrink(self, rows: np.ndarray) -> np.ndarray:
+        """(1 - c) r + c <r, q^> q^ for rows r (a, d) that lie in the faces."""
+        along = self.ratio * np.einsum("ij,ij->i", rows, self.unit)
+        return (1 - self.ratio)[:, None] * rows + along[:, None] * self.unit
+
+
+class Faces:
+    """The faces of cones in which active blocks lie, from the rows they hold tight."""
+
+    def __init__(self, groups: list[tuple[np.ndarray, np.ndarray]], n_blocks: int, d: int) -> None:
+        """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d)."""
+        self.dimension = np.full(n_blocks, d)
+        self._spans = []
+        for which, rows in groups:
+            if rows.shape[1]:
+                self.dimension[which] -= rows.shape[1]
+                self._spans.append((which, np.linalg.qr(rows.transpose(0, 2, 1))[0]))
+
+    def project(self, rows: np.ndarray) -> np.ndarray:
+        """Rows (a, d), one for each block, projected onto the spans of the faces."""
+        result = rows.copy()
+        for which, Q in self._spans:
+            part = Q.transpose(0, 2, 1) @ result[which][:, :, None]
+            result[which] -= (Q @ part)[:, :, 0]
+        return result
 
 
 class System(Protocol):
@@ -58,7 +83,7 @@ class FaceSystem:
         columns *= np.sqrt(sigma) / self._root
         self._columns = columns
         R, n = columns.shape
-        K = columns @ columns.T if R < n else columns.T @ columns
+        K = columns @ columns.T if n > R else columns.T @ columns
         K.flat[:: len(K) + 1] += 1
         self._factor = cho_factor(K, overwrite_a=True, check_finite=False)
 
@@ -108,13 +133,14 @@ def conjugate_gradients(
     return x, max_iter, False
 
 
-class GatedSystem:
-    """diag(h) + sigma M P M' for free blocks, by preconditioned conjugate gradients.
+class ProductSystem:
+    """diag(h) + sigma M P M', applied by products with the active patterns, solved by
+    preconditioned conjugate gradients.
 
-    The preconditioner is cheap and made anew where it pays, diag + (sum w / 4) X X' + V V' by
-    Woodbury: a pattern holds for half of the rows and two for a quarter, so that is the mean of the
-    Hadamard product. Where it needs too many iterations the whole matrix is factored in single
-    precision, and the factor is kept for later systems as long as it serves.
+    The preconditioner is diag + (sum w / 4) X X' + V V' by Woodbury: a pattern holds for half of
+    the rows and two for a quarter, so that is the mean of the Hadamard product. It is kept for
+    later systems as long as it serves. Where even a new one needs too many iterations, the matrix
+    of free blocks is factored in single precision instead.
     """
 
     def __init__(self, operator: ExpandedMatrix) -> None:
@@ -125,78 +151,91 @@ class GatedSystem:
         self._gram: np.ndarray | None = None
         self._dense = False
         self._preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
-        self._iterations_when_new = 0
-        self.n_factors = self.n_iterations = 0
+        self._count_when_new = 0
 
     def update(
-        self, curvature: np.ndarray, sigma: float, patterns: np.ndarray, at: Linearisation
-    ) -> GatedSystem:
-        self._h, self._at, self._patterns = curvature, at, patterns
+        self,
+        curvature: np.ndarray,
+        sigma: float,
+        patterns: np.ndarray,
+        at: Linearisation,
+        faces: Faces | None = None,
+    ) -> ProductSystem:
+        """The system of these active patterns; without `faces` the blocks are free."""
+        self._h, self._sigma, self._patterns, self._at = curvature, sigma, patterns, at
+        self._faces = faces
         self._w, self._v = sigma * (1 - at.ratio), sigma * at.ratio
-        self._restricted = self.operator.select(patterns)
+        if faces is not None:
+            self._w = self._w * faces.dimension / self.operator.d
         return self
 
     def solve(self, r: np.ndarray, tol: float) -> np.ndarray:
         n, a, d = self.operator.n, len(self._patterns), self.operator.d
+        dtype = np.float32 if tol >= SINGLE_PRECISION else np.float64
+        self._restricted = self.operator.select(self._patterns, dtype)
         product = 4 * n * a * d / PRODUCT_RATE + CALL_COST
+        cheap = n * (a + d) * (a + 5 * d) / GRAM_RATE
         dense = 2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE
-        cheap = n * (a + d) ** 2 / GRAM_RATE + 4 * n * a * d / GRAM_RATE
-        kept = self._preconditioner is not None
-        if kept:
-            limit = self._iterations_when_new + int((dense if self._dense else cheap) / product)
-            x, count, done = self._conjugate_gradients(r, tol, max(limit, 3))
+        if self._preconditioner is not None:
+            worth = int((dense if self._dense else cheap) / product)
+            x, _, done = self._iterate(r, tol, self._count_when_new + max(worth, 3))
             if done:
                 return x
-        self._preconditioner = None
+        self._preconditioner = None  # before the next one is made: it may be large
         if not self._dense:
             self._preconditioner = self._cheap_preconditioner()
-            limit = max(20, int(dense / product))
-            x, count, done = self._conjugate_gradients(r, tol, limit)
-            self._iterations_when_new = count
-            if done:
+            may_be_dense = self._faces is None and n <= MAX_DENSE
+            limit = max(20, int(dense / product)) if may_be_dense else MAX_ITERATIONS
+            x, self._count_when_new, done = self._iterate(r, tol, limit)
+            if done or not may_be_dense:
                 return x
             self._dense = True
         self._preconditioner = self._dense_preconditioner()
-        x, count, _ = self._conjugate_gradients(r, tol, 300)
-        self._iterations_when_new = count
+        x, self._count_when_new, _ = self._iterate(r, tol, MAX_ITERATIONS)
         return x
+
+    def _iterate(self, r: np.ndarray, tol: float, limit: int) -> tuple[np.ndarray, int, bool]:
+        assert self._preconditioner is not None
+        return conjugate_gradients(self._apply, self._preconditioner, r, tol, limit)
 
     def _apply(self, x: np.ndarray) -> np.ndarray:
         rows = self._restricted.adjoint(x[:, None])[:, :, 0]
-        along = np.einsum("ij,ij->i", rows, self._at.unit) * self._v
-        rows = rows * self._w[:, None] + along[:, None] * self._at.unit
+        if self._faces is not None:
+            rows = self._faces.project(rows)
+        rows = self._sigma * self._at.shrink(rows)
         return self._h * x + self._restricted.forward(rows[:, :, None])[:, 0]
 
-    def _directions(self) -> tuple[np.ndarray, np.ndarray]:
-        """V' (a, n) and the mask of the active patterns (a, n)."""
-        mask = self._mask[self._patterns]
-        scaled = (self._at.unit * np.sqrt(self._v)[:, None]).astype(np.float32)
-        V = scaled @ self._X.T
+    def _directions(self, blocks: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
+        mask = self._mask[self._patterns[blocks]]
+        scaled = self._at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
+        V = scaled.astype(np.float32) @ self._X.T
         V *= mask
         return V, mask
 
     def _cheap_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
-        V, mask = self._directions()
+        most = max(MAX_ENTRIES // self.operator.n, 1)
+        blocks = np.sort(np.argsort(-self._v, kind="stable")[:most])
+        V, mask = self._directions(blocks)
         mean = self._w.sum() / 4
-        diagonal = self._w.astype(np.float32) @ mask - mean
+        diagonal = self._w[blocks].astype(np.float32) @ mask - mean
         root = np.sqrt(self._h + np.maximum(diagonal, 0) * self._row_squares).astype(np.float32)
         V = np.concatenate([V, np.float32(np.sqrt(mean)) * self._X.T])
         V /= root
         K = V @ V.T
         K.flat[:: len(K) + 1] += 1
-        factor = cho_factor(K, overwrite_a=True, check_finite=False)
-        self.n_factors += 1
+        factor = factor_single(K)
 
         def apply(r: np.ndarray) -> np.ndarray:
             r = r.astype(np.float32) / root
-            return (r - cho_solve(factor, V @ r, check_finite=False) @ V) / root
+            return (r - lapack.spotrs(factor, V @ r, lower=0)[0] @ V) / root
 
         return apply
 
     def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
         if self._gram is None:
             self._gram = self._X @ self._X.T
-        V, mask = self._directions()
+        V, mask = self._directions(slice(None))
         D = mask * np.sqrt(self._w).astype(np.float32)[:, None]
         K = D.T @ D
         K *= self._gram
@@ -206,17 +245,8 @@ class GatedSystem:
         K /= root[:, None]
         K.flat[:: len(K) + 1] += 1
         factor = factor_single(K)
-        self.n_factors += 1
 
         def apply(r: np.ndarray) -> np.ndarray:
             return lapack.spotrs(factor, r.astype(np.float32) / root, lower=0)[0] / root
 
         return apply
-
-    def _conjugate_gradients(
-        self, r: np.ndarray, tol: float, max_iter: int
-    ) -> tuple[np.ndarray, int, bool]:
-        assert self._preconditioner is not None
-        x, count, done = conjugate_gradients(self._apply, self._preconditioner, r, tol, max_iter)
-        self.n_iterations += count
-        return x, count, done
