@@ -71,7 +71,9 @@ def main(
         results = Path(tempfile.mkdtemp(prefix="cvxnn-benchmarks-"))
     if tables:
         for name in names or BENCHMARKS:
-            Record.of(name, results).write_table(BENCHMARKS[name])
+            record = Record.of(name, results)
+            if names or record.data.exists():
+                record.write_table(BENCHMARKS[name])
         return
     options = Options(quick=quick, max_seconds=max_seconds)
     missed = [

@@ -32,7 +32,7 @@ GOAL = 1e-6
 REFERENCE_TOL = 1e-8  # of the run whose dual point bounds the optimum for all
 MAX_SECONDS = 60.0
 REPEATS, REPEAT_BELOW = 3, 2.0  # runs shorter than that many seconds are repeated
-MAX_MATRIX = 4e9  # bytes of an expanded matrix that a peer may form
+MAX_MEMORY = 4e9  # bytes that forming the expanded matrix may take
 MARGIN = 1e-9  # aimed at below a peer's objective, so that rounding does not decide
 
 Run = dict[str, Any]
@@ -50,7 +50,8 @@ class Entrant:
     ladder : its settings, from loose to tight.
     peer : the package whose environment it needs; our own without.
     or_best : whether a gap above the goal counts, as the goal of this race.
-    forms_matrix : whether it needs the expanded matrix in memory.
+    patience : the share of the time limit that each of its runs gets.
+    entry_bytes : memory for each entry of the expanded matrix, if it forms that.
     """
 
     name: str
@@ -59,7 +60,8 @@ class Entrant:
     ladder: tuple[Mapping[str, Any], ...] = ({},)
     peer: str | None = None
     or_best: bool = False
-    forms_matrix: bool = False
+    patience: float = 1.0
+    entry_bytes: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -100,8 +102,9 @@ class Task:
         return {"solver": SOLVER, "tol": GOAL, **settings}
 
     @property
-    def matrix_bytes(self) -> int:
-        return 8 * self.sizes["n"] * self.sizes["d"] * self.sizes["p"]
+    def n_entries(self) -> int:
+        """Of the expanded matrix."""
+        return self.sizes["n"] * self.sizes["d"] * self.sizes["p"]
 
     def bound(self, Theta: np.ndarray) -> float:
         """What a dual point proves."""
@@ -119,8 +122,8 @@ class Task:
             objective = judge.network_objective(X, Y, found["W1"], found["W2"], lam)
             return {"objective": objective, "gap": judge.relative_gap(objective, bound)}
         if self.kind == "relu":
-            parts = [judge.into_cones(X, self.mask, found[name]) for name in "VW"]
-            objective = judge.relu_objective(X, self.mask, Y, *parts, lam)
+            V, W = (judge.into_cones(X, self.mask, found[name]) for name in "VW")
+            objective = judge.relu_objective(X, self.mask, Y, V, W, lam)
             return {
                 "objective": objective,
                 "gap": judge.relative_gap(objective, bound),
@@ -153,7 +156,9 @@ def prepared(make: Callable[[], Instance], kind: str) -> tuple[Instance, float]:
         problem = cvxnn.CReLU(instance.X, instance.Y, patterns, 1.0)
     else:
         problem = cvxnn.CGReLU(instance.X, instance.Y, patterns, 1.0)
-    return Instance(instance.X, instance.Y, patterns.gates), cvxnn.lambda_max(problem)
+    gates = patterns.gates
+    assert gates is not None
+    return Instance(instance.X, instance.Y, gates), cvxnn.lambda_max(problem)
 
 
 class Contest:
@@ -231,9 +236,9 @@ class Contest:
         """Runs up the ladder until one reaches the goal or runs out of time. What a larger lam has
         shown is used: no rung is tried that ran out of time there, or was too loose."""
         tried: list[Run] = []
-        if entrant.forms_matrix and task.matrix_bytes > MAX_MATRIX:
-            needs = f"memory: its matrix has {task.matrix_bytes / 1e9:.1f} GB"
-            return [{"rung": 0, "status": "failed", "reason": needs}]
+        if (needed := entrant.entry_bytes * task.n_entries) > MAX_MEMORY:
+            reason = f"memory: its matrices take {needed / 1e9:.1f} GB"
+            return [{"rung": 0, "status": "failed", "reason": reason}]
         for rung in rungs(entrant, earlier):
             answer, found = self.ask(entrant, task, **entrant.ladder[rung])
             run = {"rung": rung, **answer, **self.judged(task, found, bound)}
@@ -264,7 +269,7 @@ class Contest:
             if duel["chosen"] is not None:
                 run = duel["tried"][duel["chosen"]]
                 again.append((run, entrant, entrant.ladder[run["rung"]]))
-        again = [part for part in again if part[0]["seconds"] < REPEAT_BELOW]
+        again = [part for part in again if part[0].get("seconds", np.inf) < REPEAT_BELOW]
         times = [[run["seconds"]] for run, _, _ in again]
         for _ in range(self.repeats - 1):
             for seconds, (_, entrant, settings) in zip(times, again, strict=True):
@@ -278,7 +283,7 @@ class Contest:
         """The answer and, where there are any, the arrays that came with it."""
         self.weights.unlink(missing_ok=True)
         files = {"data": str(self.data), "weights": str(self.weights)}
-        limit = {"max_seconds": self.max_seconds}
+        limit = {"max_seconds": self.max_seconds * entrant.patience}
         answer = self._worker(entrant).ask(**files, **limit, **task.request, **settings)
         if not self.weights.exists():
             return answer, {}
@@ -304,6 +309,7 @@ def present_entrants(entrants: Iterable[Entrant], quick: bool) -> list[Entrant]:
 
 
 def rungs(entrant: Entrant, earlier: list[Row]) -> range:
+    """From the loosest that was close enough at the last lam to what ran out of time at one."""
     start, stop = 0, len(entrant.ladder)
     for row in earlier:
         reached = []
@@ -313,7 +319,7 @@ def rungs(entrant: Entrant, earlier: list[Row]) -> range:
             elif entrant.goal and run.get("excess", run.get("gap", np.inf)) <= entrant.goal:
                 reached.append(run["rung"])
         start = max([start, *reached[:1]])
-    return range(start, stop)
+    return range(max(min(start, stop - 1), 0), stop)
 
 
 def chosen_run(entrant: Entrant, tried: list[Run]) -> Row:
@@ -325,12 +331,11 @@ def chosen_run(entrant: Entrant, tried: list[Run]) -> Row:
         reason = "not run: out of time at a larger lam"
     elif not reaching:
         last = tried[-1]
-        reason = "out of time" if last["status"] == "time_limit" else last.get("reason", "")
-    if reaching:
-        chosen = min(reaching, key=lambda i: tried[i]["seconds"])
-    else:
-        candidates = ended if entrant.or_best else []
-        chosen = min(candidates, key=lambda i: tried[i]["gap"], default=None)
+        ending = f"ended with {last['status']} above the gap"
+        reason = "out of time" if last["status"] == "time_limit" else last.get("reason", ending)
+    chosen = min(reaching, key=lambda i: tried[i]["seconds"], default=None)
+    if not reaching and entrant.or_best:
+        chosen = min(ended, key=lambda i: tried[i]["gap"], default=None)
     return {"chosen": chosen, "reached": bool(reaching), "reason": reason}
 
 
@@ -345,15 +350,19 @@ def our_settings(entrant: Entrant, tried: list[Run], chosen: int | None) -> Mapp
 
 
 def ratios(duel: Row, ours: Run) -> Row:
-    """How many times faster we are; only a lower bound if the other one ran out of time."""
+    """How many times faster we are: a lower bound if the other one ran out of time, an upper one,
+    which counts, if we did not get where it did."""
+    chosen = None if duel["chosen"] is None else duel["tried"][duel["chosen"]]
+    found: Row = {"ratio": None, "at_least": None, "at_most": None}
     if ours["status"] not in ("converged", "stopped"):
-        return {"ratio": None, "at_least": None, "reason": f"{SOLVER}: {ours['status']}"}
-    if duel["chosen"] is not None:
-        run = duel["tried"][duel["chosen"]]
-        if "objective" in ours["settings"] and ours["objective"] > run["objective"]:
-            reason = "its network is below the optimum over these patterns"
-            return {"ratio": None, "at_least": None, "reason": reason}
-        return {"ratio": run["seconds"] / ours["seconds"], "at_least": None}
-    last = duel["tried"][-1] if duel["tried"] else {"status": "not run"}
-    limited = last["status"] == "time_limit"
-    return {"ratio": None, "at_least": last["seconds"] / ours["seconds"] if limited else None}
+        found["reason"] = f"{SOLVER} ended with {ours['status']}"
+        if chosen is not None and "seconds" in ours:
+            found["ratio"] = found["at_most"] = chosen["seconds"] / ours["seconds"]
+    elif chosen is None:
+        if duel["tried"] and duel["tried"][-1]["status"] == "time_limit":
+            found["at_least"] = duel["tried"][-1]["seconds"] / ours["seconds"]
+    elif "objective" in ours["settings"] and ours["objective"] > chosen["objective"]:
+        found["reason"] = "its network is below the optimum over these patterns"
+    else:
+        found["ratio"] = chosen["seconds"] / ours["seconds"]
+    return found

@@ -6,6 +6,7 @@ non-negative least squares by SciPy.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -109,14 +110,13 @@ def relu_bound(
 ) -> float:
     """The same for the ReLU problem, where only the part of +-X'D_i Theta_c in the cone counts."""
     blocks = correlations(X, mask, Theta)
-    largest = np.zeros(Theta.shape[1])
-    for i, rows in enumerate(_cones(X, mask)):
-        for c, sign in np.ndindex(len(largest), 2):
-            x = (-1) ** sign * blocks[i, :, c]
-            floor = max(lam, largest[c])  # a norm below it decides nothing
-            part = project(x, rows, small=floor) if np.linalg.norm(x) > floor else x
-            largest[c] = max(largest[c], np.linalg.norm(part))
-    return _dual_value(Y, Theta, largest, lam)
+    largest = [lam] * Theta.shape[1]  # a norm below lam decides nothing
+    for block, rows in zip(blocks, _cones(X, mask), strict=True):
+        for c, sign in itertools.product(range(len(largest)), (1.0, -1.0)):
+            if np.linalg.norm(block[:, c]) > largest[c]:
+                part = project(sign * block[:, c], rows, small=largest[c])
+                largest[c] = max(largest[c], float(np.linalg.norm(part)))
+    return _dual_value(Y, Theta, np.array(largest), lam)
 
 
 def gradient(X: np.ndarray, mask: np.ndarray, Y: np.ndarray, U: np.ndarray) -> np.ndarray:

@@ -20,16 +20,19 @@ from benchmarks.contest import (
     prepared,
 )
 from benchmarks.datasets import SPREAD, available, maker
-from benchmarks.instances import QUICK, RELU, WIDE_TEACHER, Instance
+from benchmarks.instances import RELU, WIDE_TEACHER, Instance, Size
 from benchmarks.record import Benchmark, Options, Row, Rows
 from benchmarks.standings import Comparison
 
 NAME = "newton_relu"
 LAMBDAS = (1e-3, 1e-4, 1e-5)
+QUICK = Size(n=100, d=5, p=20)
 UCI_LARGE, LARGE_PATTERNS = ("pima", "spambase", "magic"), 500
 UCI_LAMBDAS, UCI_PATTERNS = (1e-3, 1e-4), 100
 MUST_SOLVE = 4000  # rows up to which every instance has to reach the goal
 AL_GAP = 1e-3
+CONIC_BYTES = 4 * 16  # the matrix and the constraints, of V and of W; a value and an index
+LADDER_PATIENCE = 1 / 3  # these run several times for each lam
 
 AL = Entrant(
     "AL",
@@ -49,18 +52,18 @@ CLARABEL = Entrant(
         for tol in (1e-8, 1e-10)  # the first are its own
     ),
     or_best=True,
+    entry_bytes=CONIC_BYTES,
 )
 SCS = Entrant(
     "SCS",
     "solve_conic",
     ladder=tuple(
-        {
-            "solver": "SCS",
-            "settings": {"eps_abs": tol, "eps_rel": tol, "max_iters": 10**6},
-        }
-        for tol in (1e-4, 1e-6, 1e-8)  # the first are CVXPY's
+        {"solver": "SCS", "settings": {"eps_abs": tol, "eps_rel": tol, "max_iters": 10**6}}
+        for tol in (1e-4, 1e-6, 1e-8)
     ),
     or_best=True,
+    patience=LADDER_PATIENCE,
+    entry_bytes=CONIC_BYTES,
 )
 ADELIE = Entrant(
     "adelie",
@@ -68,12 +71,12 @@ ADELIE = Entrant(
     ladder=(
         {"tol": 1e-7},  # its own
         {"tol": 1e-9},
-        {"tol": 1e-9, "tight": True},
         {"tol": 1e-11, "tight": True},
         {"tol": 1e-13, "tight": True},
     ),
     peer="adelie",
     or_best=True,
+    patience=LADDER_PATIENCE,
 )
 ENTRANTS = (AL, PYSCNN, CLARABEL, SCS, ADELIE)
 COMPARISONS = (
@@ -101,8 +104,7 @@ def plans(quick: bool) -> Iterator[Plan]:
 
 def instances(quick: bool) -> Iterator[tuple[str, Callable[[], Instance], tuple[float, ...]]]:
     if quick:
-        for size in QUICK:
-            yield str(size), size.make, UCI_LAMBDAS[:1]
+        yield str(QUICK), QUICK.make, UCI_LAMBDAS[:1]
         return
     for size in RELU:
         yield str(size), functools.partial(size.make, neurons=WIDE_TEACHER), LAMBDAS

@@ -24,29 +24,28 @@ class Comparison:
     at: str
     target: float | None = None
 
+    def duels(self, row: Row) -> list[Row]:
+        return [row["entrants"][name] for name in self.entrants if name in row["entrants"]]
+
     def ratio(self, row: Row) -> float | None:
         """Of those that reached the goal, or if none did of all, the one that comes closest."""
-        duels = [row["entrants"][name] for name in self.entrants if name in row["entrants"]]
-        measured = [duel for duel in duels if duel["ratio"] is not None]
+        measured = [duel for duel in self.duels(row) if duel["ratio"] is not None]
         reached = [duel for duel in measured if duel["reached"]]
         return min((duel["ratio"] for duel in reached or measured), default=None)
 
     def at_least(self, row: Row) -> float | None:
         """The ratio, or a lower bound where time ran out."""
-        duels = [row["entrants"][name] for name in self.entrants if name in row["entrants"]]
-        bounds = [duel["at_least"] for duel in duels if duel["at_least"] is not None]
+        bounds = [duel["at_least"] for duel in self.duels(row) if duel["at_least"] is not None]
         return self.ratio(row) or min(bounds, default=None)
 
     def mean(self, rows: Rows) -> float | None:
-        ratios = [ratio for row in rows.values() if (ratio := self.ratio(row)) is not None]
-        return geometric_mean(ratios) if ratios else None
+        return _mean([self.ratio(row) for row in rows.values()])
 
     def mean_at_least(self, rows: Rows) -> float | None:
-        ratios = [ratio for row in rows.values() if (ratio := self.at_least(row)) is not None]
-        return geometric_mean(ratios) if ratios else None
+        return _mean([self.at_least(row) for row in rows.values()])
 
     def line(self, rows: Rows) -> tuple[object, ...]:
-        ratios = [self.ratio(row) for row in rows.values()]
+        ratios = [self.ratio(row) for row in rows.values() if self.duels(row)]
         measured = [ratio for ratio in ratios if ratio is not None]
         return (
             self.label,
@@ -92,7 +91,7 @@ def times(entrants: Sequence[Entrant], rows: Rows, goals: Sequence[float] = (GOA
     lines = []
     for row in rows.values():
         ours = [row[SOLVER][f"tol={goal:.3g}"] for goal in goals]
-        cells = [_cell(row["entrants"].get(entrant.name), entrant) for entrant in entrants]
+        cells = [_cell(row["entrants"].get(entrant.name)) for entrant in entrants]
         lines.append((label(row), lam_label(row), *map(_our_cell, ours), *cells))
     return markdown_table(header, lines)
 
@@ -147,8 +146,8 @@ def unsolved(rows: Rows, max_n: float = math.inf) -> list[str]:
         for key, run in row[SOLVER].items():
             goal = run["settings"].get("tol", GOAL)
             if row["n"] <= max_n and run["status"] not in ("converged", "stopped"):
-                reached = run.get("certified_gap", math.nan)
-                found.append(f"{case}, {key}: {run['status']} with a gap of {reached:.1e}")
+                why = run.get("message", run.get("reason", ""))
+                found.append(f"{case}, {key}: {run['status']}; {why}")
             elif run["status"] == "converged" and not run["gap"] <= goal * (1 + 1e-3):
                 found.append(f"{case}, {key}: judged to have a gap of {run['gap']:.1e}")
     return found
@@ -160,16 +159,16 @@ def draw_profile(path: Path, seconds: Mapping[str, Sequence[float]], gap: float)
     from matplotlib.figure import Figure
 
     table = np.array(list(seconds.values()), dtype=float)  # (solvers, problems), inf: not solved
-    table = table[:, np.isfinite(table).any(axis=0)]
-    if table.shape[1] == 0:
+    solvable = np.isfinite(table).any(axis=0)
+    if not solvable.any():
         return
-    factors = table / table.min(axis=0)
+    factors = table[:, solvable] / table[:, solvable].min(axis=0)
     end = 2 * factors[np.isfinite(factors)].max()
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, row, colour in zip(seconds, factors, COLOURS, strict=False):
         solved = np.sort(row[np.isfinite(row)])
-        shares = np.arange(len(solved) + 1) / len(row)
+        shares = np.arange(len(solved) + 1) / table.shape[1]
         axes.step([1, *solved, end], [*shares, shares[-1]], where="post", color=colour, label=name)
     axes.set_xscale("log")
     axes.set(
@@ -215,13 +214,14 @@ def lam_label(row: Row) -> str:
     return f"{row['share']:g} lambda_max" if "share" in row else f"{row['lam']:g}"
 
 
-def _cell(duel: Row | None, entrant: Entrant) -> str:
+def _cell(duel: Row | None) -> str:
     if duel is None:
         return ""
     if duel["ratio"] is not None:
         run = duel["tried"][duel["chosen"]]
         at = "" if duel["reached"] else f" to {run['gap']:.0e}"
-        return f"{_seconds(run['seconds'])}{at} ({duel['ratio']:.1f}x)"
+        sign = "< " if duel["at_most"] else ""
+        return f"{_seconds(run['seconds'])}{at} ({sign}{duel['ratio']:.1f}x)"
     if duel["at_least"] is not None:
         return f"> {duel['tried'][-1]['seconds']:.0f} (> {duel['at_least']:.0f}x)"
     return "not run" if not duel["tried"] else duel["reason"].split(":")[0]
@@ -245,9 +245,12 @@ def _megabytes(run: Run) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return (
-        f"{seconds:.3f}" if seconds < 1 else f"{seconds:.2f}" if seconds < 10 else f"{seconds:.0f}"
-    )
+    return f"{seconds:.{3 if seconds < 1 else 2 if seconds < 10 else 0}f}"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return geometric_mean(known) if known else None
 
 
 def _number(value: float | None) -> str:

@@ -87,3 +87,187 @@ def test_precision_runs_again_only_where_more_time_may_help(benchmarks):
     assert is_settled({"status": "converged", "max_seconds": 1}, 10)
     assert is_settled({"status": "time_limit", "max_seconds": 10}, 10)
     assert not is_settled({"status": "time_limit", "max_seconds": 1}, 10)
+
+
+@pytest.mark.parametrize("kind", ["CGReLU", "CReLU"])
+@pytest.mark.parametrize("c", [1, 2])
+def test_the_judge_bounds_the_optimum_from_a_dual_point(benchmarks, kind, c):
+    from benchmarks import judge
+    from benchmarks.instances import Size
+
+    import cvxnn
+
+    instance = Size(n=50, d=4, p=12, c=c).make()
+    patterns = cvxnn.Patterns.from_gates(instance.X, instance.gates, strict=True)
+    problem = getattr(cvxnn, kind)(instance.X, instance.Y, patterns, lam=1e-3)
+    solution = cvxnn.solve(problem, tol=1e-4)
+    certificate = solution.certificate
+    bound = judge.gated_bound if kind == "CGReLU" else judge.relu_bound
+    arguments = instance.X, patterns.mask, instance.Y
+    proven = bound(*arguments, solution.dual, 1e-3)
+    assert judge.relative_gap(certificate.objective, proven) <= 1.01e-4
+    # no dual point proves more than the optimum, which lies below any objective
+    for Theta in (-instance.Y / instance.Y.size, np.random.default_rng(0).random((50, c))):
+        assert bound(*arguments, Theta, 1e-3) <= certificate.objective
+
+
+def test_the_judge_projects_onto_cones(benchmarks):
+    from benchmarks import judge
+
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((200, 4))
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    rows[rows @ np.ones(4) < 0] *= -1  # so that the cone has an interior
+    for x in rng.standard_normal((20, 4)):
+        point = judge.project(x, rows)
+        assert (rows @ point).min() > -1e-10
+        # Moreau: the rest is orthogonal to the projection and in the polar cone
+        assert abs(point @ (x - point)) < 1e-10
+        assert (x - point) @ np.ones(4) < 1e-10
+        assert np.linalg.norm(judge.project(x, rows, small=0.9)) >= np.linalg.norm(point) - 1e-12
+
+
+def test_the_judge_moves_weights_into_their_cones(benchmarks):
+    from benchmarks import judge
+
+    rng = np.random.default_rng(0)
+    X, gates = rng.standard_normal((30, 3)), rng.standard_normal((3, 5))
+    mask = X @ gates > 0
+    inside = gates.T[:, :, None]
+    np.testing.assert_array_equal(judge.into_cones(X, mask, inside), inside)
+    moved = judge.into_cones(X, mask, rng.standard_normal((5, 3, 2)))
+    assert judge.cone_violation(X, mask, moved) < 1e-10
+
+
+RACES = {
+    "newton_gated": ({"R-FISTA"}, 4),
+    "newton_relu": ({"AL", "Clarabel", "SCS"}, 1),
+    "newton_path": ({"cold solves"}, 2),
+}
+
+
+@pytest.mark.parametrize("name", list(RACES))
+def test_quick_races_need_no_peers_and_no_data(benchmarks, monkeypatch, tmp_path, name):
+    from benchmarks import contest
+    from benchmarks.__main__ import BENCHMARKS
+    from benchmarks.record import Options, Record
+
+    monkeypatch.setattr(contest, "ENVIRONMENTS", tmp_path / "none")
+    monkeypatch.setenv("CVXNN_DATA", str(tmp_path / "none"))
+    entrants, n_rows = RACES[name]
+    rows = dict(BENCHMARKS[name].measure(Options(quick=True), {}))
+    assert len(rows) == n_rows
+    for row in rows.values():
+        assert set(row["entrants"]) == entrants
+        for duel in row["entrants"].values():
+            assert duel["ratio"] > 0
+            assert duel["tried"][duel["chosen"]]["peak_bytes"] > 1e7
+        for run in row["newton"].values():
+            assert run["status"] in ("converged", "stopped")
+            assert run["gap"] <= run["settings"].get("tol", np.inf)
+    assert not list(BENCHMARKS[name].measure(Options(quick=True), rows))  # nothing is left
+
+    record = Record.of(name, tmp_path)
+    record.write(BENCHMARKS[name], "a command", rows)
+    assert "| instance | lam | newton to " in record.table.read_text()
+    assert record.table.with_suffix(".png").exists() == (name != "newton_path")
+    with pytest.raises(SystemExit, match="no environment yet"):
+        next(BENCHMARKS["newton_gated"].measure(Options(quick=False), {}))
+
+
+CONTAINED = """
+import json, sys
+from benchmarks.peers.protocol import serve_contained
+
+def answer(n, max_seconds):
+    if n == 0:
+        raise ValueError("none of it")
+    while n < 0:
+        pass
+    return {"n": n}
+
+serve_contained(answer)
+"""
+
+
+def test_what_goes_wrong_in_a_run_is_its_answer():
+    requests = [{"n": n, "max_seconds": 0} for n in (1, 0, -1, 2)]
+    lines = "".join(json.dumps(request) + "\n" for request in requests)
+    process = subprocess.run(
+        [sys.executable, "-c", CONTAINED], cwd=ROOT, input=lines, capture_output=True, text=True
+    )
+    fine, wrong, endless, next_one = map(json.loads, process.stdout.splitlines())
+    assert (fine["n"], fine["status"]) == (1, "ended")
+    assert (wrong["status"], wrong["reason"]) == ("failed", "ValueError: none of it")
+    assert endless["status"] == "time_limit"
+    assert 0.5 < endless["seconds"] < 5
+    assert next_one["n"] == 2
+
+
+def test_a_race_is_to_the_gap_that_the_other_reached(benchmarks):
+    from benchmarks.contest import Entrant, chosen_run, our_settings, ratios
+
+    def run(rung, seconds, gap, status="ended"):
+        return {"rung": rung, "status": status, "seconds": seconds, "gap": gap, "objective": 2.0}
+
+    peer = Entrant("peer", "none", goal=1e-6, or_best=True)
+    late = {"rung": 2, "status": "time_limit", "seconds": 60.0}
+    tried = [run(0, 1.0, 1e-2), run(1, 5.0, 1e-4), late]
+    duel = chosen_run(peer, tried)
+    assert (duel["chosen"], duel["reached"], duel["reason"]) == (1, False, "out of time")
+    assert our_settings(peer, tried, 1) == {"tol": 1e-4}
+    assert chosen_run(peer, [run(0, 3.0, 1e-7), run(1, 2.0, 1e-8)])["chosen"] == 1
+
+    ours = {"status": "converged", "seconds": 0.5, "settings": {"tol": 1e-6}, "objective": 2.0}
+    assert ratios({"tried": tried, **duel}, ours)["ratio"] == 10
+    strict = Entrant("peer", "none", goal=1e-6)
+    duel = {"tried": tried, **chosen_run(strict, tried)}
+    assert ratios(duel, ours)["ratio"] is None
+    assert ratios(duel, ours)["at_least"] == 120
+    # where we fail and the other does not, that counts
+    lost = ratios({"tried": tried, "chosen": 1}, {**ours, "status": "time_limit", "seconds": 50.0})
+    assert lost["ratio"] == lost["at_most"] == 0.1
+    # at its own stop, we go on until we are as good
+    free = Entrant("peer", "none", goal=None)
+    assert our_settings(free, tried, 0)["objective"] == pytest.approx(2.0, rel=1e-8)
+    worse = {**ours, "settings": {"objective": 2.0}, "objective": 2.1}
+    assert ratios({"tried": tried, "chosen": 0}, worse)["ratio"] is None
+
+
+def test_a_smaller_lam_uses_what_a_larger_one_has_shown(benchmarks):
+    from benchmarks.contest import Entrant, rungs
+
+    entrant = Entrant("peer", "none", ladder=({},) * 5)
+
+    def row(*runs):
+        tried = [{"rung": rung, "status": s, "excess": excess} for rung, s, excess in runs]
+        return {"entrants": {"peer": {"tried": tried}}}
+
+    assert rungs(entrant, []) == range(5)
+    close = row((0, "ended", 1e-3), (1, "ended", 1e-7), (2, "ended", 1e-9))
+    assert rungs(entrant, [close]) == range(1, 5)
+    late = row((1, "ended", 1e-5), (2, "time_limit", 1.0))
+    assert rungs(entrant, [close, late]) == range(1, 2)
+    assert list(rungs(entrant, [row((0, "time_limit", 1.0))])) == []
+
+
+def test_means_leave_out_what_could_not_run(benchmarks):
+    from benchmarks.standings import Comparison
+
+    def duel(ratio, reached=True, at_least=None):
+        return {"ratio": ratio, "reached": reached, "at_least": at_least}
+
+    both = Comparison("both", ("one", "two"), "a gap", target=5)
+    rows = {
+        "a": {"entrants": {"one": duel(4.0), "two": duel(9.0)}},
+        "b": {"entrants": {"one": duel(2.0, reached=False), "two": duel(16.0)}},
+        "c": {"entrants": {"one": duel(None), "two": duel(None, at_least=27.0)}},
+        "d": {"entrants": {"one": duel(None), "two": duel(None)}},
+    }
+    assert both.mean(rows) == pytest.approx(8)  # of 4 and 16: the best that reached the goal
+    assert both.mean_at_least(rows) == pytest.approx(12)  # with 27
+    assert both.line(rows)[2:4] == (2, 2)
+    assert both.misses(rows) == []
+    missed = Comparison("both", ("one", "two"), "a gap", target=9)
+    assert missed.misses(rows) == ["both, at a gap: 8.00 times faster, wanted 9"]
+    assert "nothing was measured" in missed.misses({"d": rows["d"]})[0]

@@ -33,7 +33,7 @@ def signed(cones, X, pattern):
     return cones.signs[pattern][:, None] * X
 
 
-@pytest.mark.parametrize(("n", "d"), [(30, 4), (6, 9), (200, 8), (5, 5), (3, 1), (1, 3)])
+@pytest.mark.parametrize(("n", "d"), [(30, 4), (6, 9), (200, 8), (64, 16), (5, 5), (3, 1), (1, 3)])
 def test_projection_agrees_with_scipy(implementation, n, d):
     cones, X, rng = random_cones(n, d, 12)
     pattern = np.tile(np.arange(12), 2)
@@ -109,6 +109,66 @@ def test_warm_start_gives_the_same_projection(implementation):
     np.testing.assert_allclose(warm, cones.project(moved, pattern)[0], atol=1e-10)
     nonsense = ActiveRows(rng.integers(0, 150, (20, 9)), np.ones((20, 9)), np.full(20, 5))
     np.testing.assert_allclose(cones.project(x, pattern, start=nonsense)[0], cold, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_rows_that_leave_a_warm_start_may_come_back(implementation, seed):
+    """In each of these some row leaves at once although the projection holds it tight."""
+    cones, _, rng = random_cones(20, 10, 200, seed)
+    pattern, x = np.arange(200), rng.standard_normal((200, 10))
+    _, active = cones.project(x, pattern)
+    moved = x + rng.standard_normal(x.shape)
+    warm, _ = cones.project(moved, pattern, start=active)
+    assert cones.contains(warm, pattern).all()
+    np.testing.assert_allclose(warm, cones.project(moved, pattern)[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e-20, 1e20, 1e60])
+def test_projection_scales_with_the_point(implementation, scale):
+    """Far outside the range of single precision, too."""
+    cones, _, rng = random_cones(200, 8, 20)
+    pattern, x = np.arange(20), rng.standard_normal((20, 8))
+    projected, _ = cones.project(x, pattern)
+    np.testing.assert_allclose(cones.project(scale * x, pattern)[0] / scale, projected, atol=1e-12)
+    offsets = np.maximum(rng.standard_normal((20, 200)), 0)
+    shifted, _ = cones.project(x, pattern, offsets=offsets)
+    again, _ = cones.project(scale * x, pattern, offsets=scale * offsets)
+    np.testing.assert_allclose(again / scale, shifted, atol=1e-11 * np.abs(shifted).max())
+
+
+def test_rows_that_single_precision_cannot_tell_apart(implementation):
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.standard_normal((50, 6)), 4, axis=0)
+    X += 1e-9 * rng.standard_normal(X.shape)
+    gates = rng.standard_normal((6, 20))
+    cones, pattern = Cones(X, X @ gates >= 0, gates), np.arange(20)
+    x = rng.standard_normal((20, 6))
+    projected, _ = cones.project(x, pattern)
+    assert cones.contains(projected, pattern).all()
+    np.testing.assert_allclose(np.sum(projected * (x - projected), axis=1), 0, atol=1e-10)
+
+
+def test_max_rows_gives_upper_bounds_that_fall(implementation):
+    cones, _, rng = random_cones(200, 10, 30)
+    pattern, x = np.arange(30), rng.standard_normal((30, 10))
+    exact, _ = cones.project(x, pattern)
+    bound, active = cones.project(x, pattern, max_rows=0)
+    np.testing.assert_array_equal(bound, x)
+    norms = np.linalg.norm(x, axis=1)
+    for most in (1, 2, 4, 8, 1000):
+        bound, active = cones.project(x, pattern, start=active, max_rows=most)
+        for b in range(30):
+            rows, gamma = active.rows[b, : active.count[b]], active.gamma[b, : active.count[b]]
+            assert np.all(gamma >= 0)
+            pulled = x[b] + gamma @ signed(cones, cones.X, b)[rows]
+            np.testing.assert_allclose(bound[b], pulled, atol=1e-12)
+        if most == 1:
+            assert active.count.max() == 1
+        before, norms = norms, np.linalg.norm(bound, axis=1)
+        assert np.all(norms <= before + 1e-12)
+        assert np.all(norms >= np.linalg.norm(exact, axis=1) - 1e-12)
+    np.testing.assert_allclose(bound, exact, atol=1e-12)
+    assert cones.violation(cones.project(x, pattern, max_rows=1)[0], pattern).max() > 0
 
 
 def test_enough_ends_early_with_a_valid_upper_bound(implementation):

@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.memory import peak_bytes
 
 # Processor seconds after its limit until a run is ended from outside.
-GRACE = 2
+GRACE = 1
 
 
 class Worker:
@@ -65,9 +65,7 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # the end of its requests ends the process
-        self._process.wait()
+        self._process.communicate()  # the end of its requests ends the process
 
 
 def serve(answer: Callable[..., dict[str, Any]]) -> None:

@@ -30,6 +30,10 @@ _HOME = {
     "Status": "solvers",
     "ConvergenceWarning": "solvers",
     "NotConvergedError": "solvers",
+    "path": "paths",
+    "Path": "paths",
+    "CheckpointError": "paths",
+    "Newton": "solvers",
     "RFISTA": "solvers",
     "AL": "solvers",
     "ConeDecomposition": "solvers",
@@ -40,6 +44,8 @@ _HOME = {
     "CVXPY": "solvers",
     "Certificate": "certificates",
     "certify": "certificates",
+    "verify": "verification",
+    "Verification": "verification",
     "GatedReLUNetwork": "networks",
     "ReLUNetwork": "networks",
     "load": "modelfile",
@@ -72,6 +78,9 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.modelfile import load as load
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
     from cvxnn.networks import ReLUNetwork as ReLUNetwork
+    from cvxnn.paths import CheckpointError as CheckpointError
+    from cvxnn.paths import Path as Path
+    from cvxnn.paths import path as path
     from cvxnn.patterns import GaussianGates as GaussianGates
     from cvxnn.patterns import PatchGates as PatchGates
     from cvxnn.patterns import Patterns as Patterns
@@ -88,7 +97,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers import ConeDecomposition as ConeDecomposition
     from cvxnn.solvers import ConvergenceWarning as ConvergenceWarning
     from cvxnn.solvers import Direct as Direct
+    from cvxnn.solvers import Newton as Newton
     from cvxnn.solvers import NotConvergedError as NotConvergedError
     from cvxnn.solvers import Solution as Solution
     from cvxnn.solvers import Status as Status
     from cvxnn.solvers import solve as solve
+    from cvxnn.verification import Verification as Verification
+    from cvxnn.verification import verify as verify

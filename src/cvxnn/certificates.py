@@ -12,6 +12,7 @@ closes the gap P - D.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,9 +85,16 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
 
 
 def certify_with_dual(
-    problem: ConvexProblem, weights: Any, Theta: Array | None = None
+    problem: ConvexProblem,
+    weights: Any,
+    Theta: Array | None = None,
+    *,
+    start: Any = None,
+    enough: float = -1.0,
 ) -> tuple[Certificate, Array]:
-    """The certificate, and the dual candidate that gave its lower bound."""
+    """The certificate, and the dual candidate that gave its lower bound. `start` may speed up the
+    bound of Theta (see `problem.dual_correlation`); if that leaves a relative gap of at most
+    `enough`, no other candidate is tried."""
     from cvxnn.problems import check_problem  # which certifies nothing by itself
 
     checked = check_problem(problem).check_weights(weights)
@@ -98,22 +106,30 @@ def certify_with_dual(
             "nothing; problem.make_feasible projects them"
         )
     Z = problem.operator_double.forward(U)
-    candidates = [problem.loss.gradient(Z)]
+    objective, zero_objective = (
+        problem.loss.value(Z) + problem.penalty.value(U),
+        problem.loss.zero_value,
+    )
+    dual, lower_bound, infeasibility = None, -math.inf, 0.0
     if Theta is not None:
-        candidates.append(double(Theta))
-    bounds = [lower_bound_of(problem, candidate) for candidate in candidates]
-    best = max(range(len(bounds)), key=lambda i: bounds[i][0])
-    lower_bound, infeasibility = bounds[best]
+        dual = double(Theta)
+        correlation = None if start is None else problem.dual_correlation(dual, start)
+        lower_bound, infeasibility = lower_bound_of(problem, dual, correlation)
+    if dual is None or relative_gap(objective, lower_bound, zero_objective) > enough:
+        gradient = problem.loss.gradient(Z)
+        bound, its_infeasibility = lower_bound_of(problem, gradient)
+        if bound > lower_bound:
+            dual, lower_bound, infeasibility = gradient, bound, its_infeasibility
     certificate = Certificate(
-        objective=problem.loss.value(Z) + problem.penalty.value(U),
+        objective=objective,
         lower_bound=lower_bound,
-        zero_objective=problem.loss.zero_value,
+        zero_objective=zero_objective,
         scope=problem.scope,
         dual_infeasibility=infeasibility,
         max_violation=violation,
         network_objective=problem.network_objective(U),
     )
-    return certificate, candidates[best]
+    return certificate, dual
 
 
 def lower_bound_of(

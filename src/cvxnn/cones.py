@@ -4,8 +4,9 @@ With X~ = (2 D_i - I) X the projection is a non-negative least squares problem,
 
     Pi_K(x) = x + X~'gamma,   gamma = argmin_{gamma >= 0} ||x + X~'gamma||,
 
-solved for many blocks at once by an active-set method of Lawson-Hanson type: every block adds its
-most violated row, all of them with one product, and drops rows whose multiplier turns negative.
+solved for many blocks at once by an active-set method of Lawson-Hanson type: every block adds rows
+that are violated most, for all blocks with one product, and drops those whose multiplier turns
+negative.
 The same iteration projects onto {w : X~ w >= b}, which cone decompositions need.
 """
 
@@ -90,7 +91,7 @@ class Cones:
 
     @cached_property
     def _layouts(self) -> tuple[np.ndarray, np.ndarray]:
-        return native.layouts(self.X)
+        return native.layout_rows(self.X)
 
     def residuals(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """x~_j v / ||x_j||, the signed distance of every block from every half-space: (B, n)."""
@@ -213,7 +214,7 @@ class Cones:
         scaled = None if offsets is None else offsets / np.where(self.live, self.row_norms, 1.0)
         enough = np.broadcast_to(np.asarray(enough, dtype=float), (B,))
         max_iter = 20 * d + 100
-        max_rows = max_iter if max_rows is None else max_rows
+        max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
         if native.library() is not None:
             result = native.project_blocks(
                 self._layouts,
@@ -228,7 +229,6 @@ class Cones:
                 tolerance=TOLERANCE,
                 dependent=DEPENDENT,
                 max_rows=max_rows,
-                max_iter=max_iter,
             )
             return result, state
         result = np.empty_like(points)

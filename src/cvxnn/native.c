@@ -5,14 +5,15 @@
  * solvers/augmented_lagrangian.py.
  *
  * project_blocks: many projections onto {w : s_j <x_j, w> >= b_j for all rows j}, see cones.py.
- * The active rows A of a block are kept through an orthonormal basis Q = T'A of their span: a row
- * (q | s | t) of `basis` is a vector of Q, its product s = t'b with their offsets and the
- * combination t of the active rows that it is. The projection onto the active rows and their
- * multipliers lie in the same way, and so all of it follows by the same linear combinations:
- * a row joins by reorthogonalised Gram-Schmidt and leaves by a Householder reflection.
+ * The signed active rows A of a block are kept through an orthonormal basis Q = T'A of their span.
+ * A vector q = A't of it lies in `basis` as (q | b't | t), and the point w = x + A'z that holds the
+ * active rows tight as (w | . | z): operations on the basis keep its combinations, and one step of
+ * the point is one of its multipliers, too. A row joins by Gram-Schmidt and leaves by rotations.
+ *
+ * Rows to add come from a list of candidates as long as some are violated much. Then a scan of all
+ * rows, in single precision and for several blocks at once, makes a new list.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,30 +26,18 @@
 #define INLINE static inline __attribute__((always_inline))
 
 typedef int64_t index_t;
-#ifdef STATS
-index_t stats[8];
-#define COUNT(i, m) (stats[i] += (m))
-#else
-#define COUNT(i, m)
-#endif
 
-#define LANES 16 /* partial sums let the compiler use wide registers in the order we wrote */
+/* Sixteen partial sums let the compiler use wide registers without reordering what we wrote. */
+#define LANES 16
 #define ZERO 1e-14 /* a projection this small, relative to the point, is zero up to rounding */
-#define WIDTH 8    /* doubles in a vector; rows are filled up with zeros to whole vectors */
-#define TILE 64    /* rows in a tile of floats */
-#ifndef CANDIDATES
-#define CANDIDATES 64
-#endif
-#ifndef WINDOW
-#define WINDOW 0.3f
-#endif
-#ifndef REORTH
-#define REORTH 0.01
-#endif
-#ifndef AGAIN
-#define AGAIN 0.3
-#endif
+#define WIDTH 8    /* doubles in a vector: rows are filled up with zeros to whole vectors */
+#define TILE 64    /* rows that lie feature by feature, and candidates at most */
+#define TOGETHER 4 /* blocks that share a scan */
+#define WINDOW 0.3 /* how much candidates are violated, at least, of the worst at the last scan */
+#define CLOSE 0.01 /* squared distance from the span that asks for a second orthogonalisation */
 
+typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t ints __attribute__((vector_size(64), aligned(4), may_alias));
 typedef double vector __attribute__((vector_size(64), aligned(8), may_alias));
 #ifdef __clang__
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -74,7 +63,8 @@ INLINE double dot(const double *a, const double *b, index_t d)
 /* The products of eight rows with w: their vectors of partial sums are added crosswise. */
 INLINE void eight_dots(const double *const *row, const double *w, index_t d, double *out)
 {
-    vector s[WIDTH] = {0};
+    vector s[WIDTH];
+    for (int l = 0; l < WIDTH; l++) s[l] = (vector){0};
     for (index_t i = 0; i < d; i += WIDTH) {
         vector x = *(vector *)(w + i);
         for (int l = 0; l < WIDTH; l++) s[l] += x * *(vector *)(row[l] + i);
@@ -110,31 +100,48 @@ INLINE void subtract(double *v, const double *M, index_t stride, const double *c
 }
 
 typedef struct {
+    index_t at;              /* which block this is, or -1 */
     index_t n, d, k;         /* rows, features, active rows */
-    index_t width, stride;   /* features and rows of `basis`, filled up */
+    index_t width, stride;   /* of a row of X and of `basis`, filled up */
     const double *X;         /* unit rows (n, width) */
-    const float *tiles;      /* the same, in tiles of rows that lie feature by feature */
     const int8_t *sign;      /* (n) of this block's pattern */
     const double *offset;    /* (n) or NULL */
-    double offset_size;      /* the largest of them */
-    const double *x;         /* the point (width) */
-    index_t *row;            /* active rows */
-    double *gamma;           /* their multipliers */
+    double enough, size;     /* see Cones.project; the norm of x */
+    double scale;            /* of the point and offsets in the scan */
+    double limit;            /* a residual below this is a violation, */
+    double again;            /* and a candidate that is not below this asks for a scan */
+    index_t left;            /* how many rows may still be added */
+    index_t added, banned;   /* the row added last, and one just rejected; or -1 */
+    int scanned;             /* whether the candidates are those of the present point */
+    int stale;               /* whether rounding has added up in w, */
+    int worn, rebuilt;       /* or may have in the basis; and whether this was built again */
+    double *x;               /* the point (width) */
+    double *w;               /* (stride), the projection and multipliers: see above */
     double *basis;           /* (k, stride) */
-    double *w;               /* (w | . | z), the point and multipliers that hold them tight */
-    double *u, *c;           /* work */
+    double *u, *c;           /* work (stride) */
+    double *gamma;           /* the multipliers taken up so far, >= 0 */
+    index_t *row;            /* the active rows */
+    index_t *first;          /* the first vector of the basis that contains each */
     uint8_t *active;         /* (n) */
     float *residual;         /* (n), filled up to whole tiles */
-    float *unit;             /* (d) */
-    index_t candidate[CANDIDATES + WIDTH], n_candidates;
-    double worst;
-    int dropped;             /* whether one was dropped since */
+    float least[TILE];       /* the least residual in each place of a tile, */
+    int32_t tile[TILE];      /* and the first row of its tile */
+    int8_t last_sign[TILE];  /* of the last tile, if it is not whole */
+    index_t candidate[TILE + WIDTH];
+    index_t n_candidates;
 } block_t;
 
-INLINE double *multipliers(double *v, const block_t *B) { return v + B->width + 1; }
-INLINE double bound_of(const block_t *B, index_t j) { return B->offset ? B->offset[j] : 0.0; }
+INLINE double *multipliers(const block_t *B, double *v) { return v + B->width + 1; }
 INLINE index_t used(const block_t *B, index_t k) { return B->width + whole(1 + k, WIDTH); }
+INLINE double bound_of(const block_t *B, index_t j) { return B->offset ? B->offset[j] : 0.0; }
+INLINE double size_of(const block_t *B, const double *v) { return sqrt(dot(v, v, B->width)); }
 
+INLINE double residual_of(const block_t *B, index_t j)
+{
+    return B->sign[j] * dot(B->X + j * B->width, B->w, B->width) - bound_of(B, j);
+}
+
+/* c = Q v */
 INLINE void basis_dots(const block_t *B, const double *v, double *c)
 {
     for (index_t a = 0; a < B->k; a += WIDTH) {
@@ -144,24 +151,21 @@ INLINE void basis_dots(const block_t *B, const double *v, double *c)
     }
 }
 
-/* Orthogonalise row j against the active ones into u; c has the coefficients. Returns the squared
- * distance of the (unit) row from their span. */
+/* Orthogonalise row j against the active ones into u. Returns the squared distance of the (unit)
+ * row from their span. */
 INLINE double orthogonalise(block_t *B, index_t j)
 {
-    double *u = B->u, sign = B->sign[j];
     const double *x = B->X + j * B->width;
+    double *u = B->u, sign = B->sign[j], distance2 = 0.0;
     for (index_t i = 0; i < B->width; i++) u[i] = sign * x[i];
     memset(u + B->width, 0, (B->stride - B->width) * sizeof(double));
     u[B->width] = bound_of(B, j);
-    multipliers(u, B)[B->k] = 1.0;
-    double distance2 = 1.0;
-    for (int pass = 0; pass < 2 && B->k > 0; pass++) {
+    multipliers(B, u)[B->k] = 1.0;
+    for (int twice = 0; twice < 2 && distance2 < CLOSE; twice++) {
         basis_dots(B, u, B->c);
         subtract(u, B->basis, B->stride, B->c, B->k, used(B, B->k + 1));
         distance2 = dot(u, u, B->width);
-        if (distance2 > REORTH) break; /* little was lost to cancellation */
     }
-    if (B->k == 0) distance2 = dot(u, u, B->width);
     return distance2;
 }
 
@@ -172,55 +176,66 @@ INLINE void append(block_t *B, index_t j, double gamma, double distance2)
     double *q = B->basis + k * B->stride, scale = 1.0 / sqrt(distance2);
     for (index_t i = 0; i < B->stride; i++) q[i] = scale * B->u[i];
     B->row[k] = j;
+    B->first[k] = k;
     B->gamma[k] = gamma;
     B->active[j] = 1;
     double slack = dot(q, B->w, B->width) - q[B->width];
     subtract(B->w, q, B->stride, &slack, 1, used(B, k + 1));
-    COUNT(1, 1);
 }
 
-/* Let an active row go: a reflection leaves all but the last vector of the basis without it. */
+/* Let an active row go: rotations of neighbours pass it on to the last vector of the basis. */
 INLINE void drop(block_t *B, index_t at)
 {
-    index_t k = B->k - 1, size = used(B, k + 1);
-    double *last = B->basis + k * B->stride, *c = B->c, *u = B->u;
-    double norm2 = 0.0;
-    for (index_t a = 0; a <= k; a++) {
-        c[a] = multipliers(B->basis + a * B->stride, B)[at];
-        norm2 += c[a] * c[a];
+    index_t k = --B->k, first = B->first[at], size = used(B, k + 1), stride = B->stride;
+    double *basis = B->basis, *last = basis + k * stride, *c = B->c, *s = B->u, norm2 = 0.0;
+    for (index_t a = first; a <= k; a++) {
+        double t = multipliers(B, basis + a * stride)[at], before = norm2;
+        norm2 += t * t;
+        s[a] = t / sqrt(norm2);
+        c[a] = sqrt(before / norm2);
     }
-    double norm = sqrt(norm2), scale = -1.0 / (norm * (norm + fabs(c[k])));
-    c[k] += copysign(norm, c[k]);
-    memset(u, 0, size * sizeof(double));
-    subtract(u, B->basis, B->stride, c, k + 1, size);
-    for (index_t a = 0; a <= k; a++) {
-        double t = scale * c[a];
-        subtract(B->basis + a * B->stride, u, 0, &t, 1, size);
+    for (index_t i = 0; i < size; i += 2 * WIDTH) {
+        double *v = basis + first * stride + i;
+        vector carry[2];
+        carry[0] = s[first] * *(vector *)v, carry[1] = s[first] * *(vector *)(v + WIDTH);
+        for (index_t a = first + 1; a <= k; a++, v += stride)
+            for (int l = 0; l < 2; l++) {
+                vector next = *(vector *)(v + stride + l * WIDTH);
+                *(vector *)(v + l * WIDTH) = c[a] * next - s[a] * carry[l];
+                carry[l] = c[a] * carry[l] + s[a] * next;
+            }
+        memcpy(v, carry, sizeof carry);
     }
     double pull = last[B->width] - dot(last, B->x, B->width);
     subtract(B->w, last, 0, &pull, 1, size);
-    B->active[B->row[at]] = 0;
-    B->row[at] = B->row[k];
-    B->gamma[at] = B->gamma[k];
-    for (index_t a = 0; a < k; a++) {
-        double *t = multipliers(B->basis + a * B->stride, B);
+    for (index_t a = B->first[k] < first ? B->first[k] : first; a < k; a++) {
+        double *t = multipliers(B, basis + a * stride);
         t[at] = t[k];
         t[k] = 0.0;
     }
-    double *z = multipliers(B->w, B);
+    double *z = multipliers(B, B->w);
     z[at] = z[k];
     z[k] = 0.0;
-    B->k = k;
-    B->dropped = 1;
-    COUNT(2, 1);
+    B->active[B->row[at]] = 0;
+    B->row[at] = B->row[k];
+    B->gamma[at] = B->gamma[k];
+    B->first[at] = B->first[k];
+    for (index_t a = 0; a < k; a++) B->first[a] -= B->first[a] > first;
+    B->stale = B->worn = 1;
+}
+
+INLINE void start_at_x(block_t *B)
+{
+    memcpy(B->w, B->x, B->width * sizeof(double));
+    memset(B->w + B->width, 0, (B->stride - B->width) * sizeof(double));
+    B->stale = 0;
 }
 
 INLINE void start_from(block_t *B, const index_t *row, const double *gamma, index_t count,
                        double dependent)
 {
-    memcpy(B->w, B->x, B->width * sizeof(double));
-    memset(B->w + B->width, 0, (B->stride - B->width) * sizeof(double));
-    B->k = B->dropped = 0;
+    start_at_x(B);
+    B->k = B->worn = 0;
     for (index_t a = 0; a < count && B->k < B->d; a++) {
         if (B->active[row[a]]) continue;
         double distance2 = orthogonalise(B, row[a]);
@@ -228,152 +243,163 @@ INLINE void start_from(block_t *B, const index_t *row, const double *gamma, inde
     }
 }
 
-/* Take up the point and multipliers that hold the active rows tight; rows whose multiplier would
- * turn negative leave on the way. Returns the row `added` if it is thrown out at once, else -1. */
-INLINE index_t settle(block_t *B, index_t added)
+/* Take up the multipliers that hold the active rows tight; rows whose multiplier would turn
+ * negative leave on the way. */
+INLINE void settle(block_t *B)
 {
-    index_t bounced = -1;
-    const double *z = multipliers(B->w, B);
-    while (B->k > 0) {
-        double *gamma = B->gamma, step = 2.0;
+    double *gamma = B->gamma;
+    const double *z = multipliers(B, B->w);
+    for (;;) {
+        double step = 2.0;
+        int falls = 0;
+        for (index_t a = 0; a < B->k; a++) falls |= z[a] <= 0.0;
+        if (!falls) break;
         for (index_t a = 0; a < B->k; a++)
             if (z[a] <= 0.0) {
-                double fall = gamma[a] - z[a];
-                double ratio = fall > 0.0 ? gamma[a] / fall : 0.0;
+                double fall = gamma[a] - z[a], ratio = fall > 0.0 ? gamma[a] / fall : 0.0;
                 if (ratio < step) step = ratio;
             }
-        if (step > 1.0) {
-            memcpy(gamma, z, B->k * sizeof(double));
-            break;
-        }
         for (index_t a = 0; a < B->k; a++) {
             double fall = gamma[a] - z[a];
             int leaves =
                 z[a] <= 0.0 && (fall <= 0.0 || gamma[a] / fall <= step * (1.0 + 1e-12));
-            if (leaves && B->row[a] == added && gamma[a] == 0.0) bounced = added;
+            /* thrown out again at once: its violation was rounding */
+            if (leaves && gamma[a] == 0.0 && B->row[a] == B->added) B->banned = B->added;
             gamma[a] += step * (z[a] - gamma[a]);
             gamma[a] = leaves ? -1.0 : gamma[a] > 0.0 ? gamma[a] : 0.0;
         }
         for (index_t a = B->k - 1; a >= 0; a--)
-            if (B->gamma[a] < 0.0) drop(B, a);
+            if (gamma[a] < 0.0) drop(B, a);
     }
-    return bounced;
-}
-
-INLINE double residual_of(const block_t *B, index_t j)
-{
-    return B->sign[j] * dot(B->X + j * B->width, B->w, B->width) - bound_of(B, j);
+    memcpy(gamma, z, B->k * sizeof(double));
 }
 
 /* The point and multipliers afresh from the basis: steps add up their rounding. */
 INLINE void refresh(block_t *B)
 {
-    memcpy(B->w, B->x, B->width * sizeof(double));
-    memset(B->w + B->width, 0, (B->stride - B->width) * sizeof(double));
+    start_at_x(B);
     basis_dots(B, B->w, B->c);
     for (index_t a = 0; a < B->k; a++) B->c[a] -= B->basis[a * B->stride + B->width];
     subtract(B->w, B->basis, B->stride, B->c, B->k, used(B, B->k));
 }
 
-/* Whether rounding kept w = x + A'z; the combinations suffer where rows left that lay close to the
- * span of others. */
+/* Whether w = x + A'z and A w = b. Combinations are worn where rows left that had lain close to
+ * the span of the others. */
 INLINE int accurate(block_t *B, double tiny)
 {
-    double *u = B->u;
-    const double *z = multipliers(B->w, B);
-    for (index_t i = 0; i < B->width; i++) u[i] = B->w[i] - B->x[i];
+    const double *z = multipliers(B, B->w);
     double worst = 0.0;
+    for (index_t i = 0; i < B->width; i++) B->u[i] = B->w[i] - B->x[i];
     for (index_t a = 0; a < B->k; a++) {
-        double t = z[a] * B->sign[B->row[a]];
-        subtract(u, B->X + B->row[a] * B->width, 0, &t, 1, B->width);
-        double r = fabs(residual_of(B, B->row[a]));
-        worst = r > worst ? r : worst;
+        index_t j = B->row[a];
+        double t = z[a] * B->sign[j], r = fabs(residual_of(B, j));
+        subtract(B->u, B->X + j * B->width, 0, &t, 1, B->width);
+        if (r > worst) worst = r;
     }
-    return worst <= tiny && sqrt(dot(u, u, B->width)) <= tiny;
+    return worst <= tiny && size_of(B, B->u) <= tiny;
 }
 
-/* Make a list of violated rows; none is left out only if there is none. The residuals in single
- * precision, of the point scaled to about unit norm, are off by `error` at most: rows above it hold
- * for sure. */
-INLINE void scan(block_t *B, double limit, index_t banned)
+/* The residuals of a tile, and where they are the least so far. */
+INLINE void note_tile(block_t *B, index_t start, const float *product)
 {
-    double size = sqrt(dot(B->w, B->w, B->width));
-    index_t n = B->n, d = B->d;
-    double unit = size > B->offset_size ? size : B->offset_size;
-    double scale = unit > 0.0 ? 1.0 / unit : 1.0;
-    float error = 6e-8f * (d + 8);
-    float *r = B->residual, *w = B->unit;
-    for (index_t i = 0; i < d; i++) w[i] = scale * B->w[i];
-    float lane[TILE] = {0};
-    for (index_t t = 0; t < n; t += TILE) {
-        const float *x = B->tiles + t * d;
-        float sum[TILE] = {0};
-        for (index_t i = 0; i < d; i++)
-            for (int l = 0; l < TILE; l++) sum[l] += w[i] * x[i * TILE + l];
-        memcpy(r + t, sum, sizeof sum);
-    }
-    for (index_t j = 0; j < n; j++) r[j] *= B->sign[j];
+    const int8_t *sign = start + TILE <= B->n ? B->sign + start : B->last_sign;
+    float *r = B->residual + start, *least = B->least;
+    for (int l = 0; l < TILE; l++) r[l] = sign[l] * product[l];
     if (B->offset)
-        for (index_t j = 0; j < n; j++) r[j] -= (float)(scale * B->offset[j]);
-    for (index_t a = 0; a < B->k; a++) r[B->row[a]] = 2.0f;
-    if (banned >= 0) r[banned] = 2.0f;
-    for (index_t j = n; j < whole(n, TILE); j++) r[j] = 2.0f;
-    for (index_t t = 0; t < n; t += TILE)
-        for (int l = 0; l < TILE; l++) lane[l] = r[t + l] < lane[l] ? r[t + l] : lane[l];
-    float worst = 0.0f;
-    for (int l = 0; l < TILE; l++) worst = lane[l] < worst ? lane[l] : worst;
-    int sure = worst < -2.0f * error;
-    float level = sure ? WINDOW * worst : error;
-    COUNT(0, 1);
-    B->worst = 1.0;
-again:
-    B->n_candidates = 0;
-    for (index_t t = 0; t < n; t += TILE) {
-        int any = 0;
-        for (int l = 0; l < TILE; l++) any |= r[t + l] <= level;
-        if (!any) continue;
-        for (index_t j = t; j < t + TILE; j++) {
-            if (r[j] > level || (!sure && !(residual_of(B, j) < limit))) continue;
-            if (B->n_candidates == CANDIDATES) {
-                if (!sure || level < 0.9f * worst) return;
-                level = 0.5f * (level + worst);
-                goto again;
-            }
-            B->candidate[B->n_candidates++] = j;
-        }
+        for (index_t l = 0; l < TILE && start + l < B->n; l++)
+            r[l] -= (float)(B->scale * B->offset[start + l]);
+    for (int l = 0; l < TILE; l += 2 * WIDTH) {
+        ints *tile = (ints *)(B->tile + l);
+        *tile += (*(floats *)(r + l) < *(floats *)(least + l)) & ((int32_t)start - *tile);
     }
+    for (int l = 0; l < TILE; l++) least[l] = r[l] < least[l] ? r[l] : least[l];
 }
 
-/* The most violated of the candidates, or -1. */
-INLINE index_t worst_candidate(block_t *B, double limit, index_t banned)
+/* List violated rows; none only if there is none. Products of unit vectors in single precision are
+ * off by `error` at most: rows above it hold for sure, others are looked at in double precision. */
+INLINE void list_candidates(block_t *B)
 {
-    double r[WIDTH], least = limit;
-    index_t found = -1;
-    for (index_t a = 0; a < B->n_candidates;) {
-        if (B->active[B->candidate[a]])
-            B->candidate[a] = B->candidate[--B->n_candidates];
-        else
-            a++;
-    }
-    if (B->worst <= 0.0 && limit > AGAIN * B->worst) least = AGAIN * B->worst;
-    for (int l = 0; l < WIDTH; l++) B->candidate[B->n_candidates + l] = 0;
-    for (index_t a = 0; a < B->n_candidates; a += WIDTH) {
-        const double *row[WIDTH];
-        for (int l = 0; l < WIDTH; l++) row[l] = B->X + B->candidate[a + l] * B->width;
-        eight_dots(row, B->w, B->width, r);
-        for (int l = 0; l < WIDTH && a + l < B->n_candidates; l++) {
-            index_t j = B->candidate[a + l];
-            double residual = B->sign[j] * r[l] - bound_of(B, j);
-            if (residual < least && j != banned) {
-                least = residual;
-                found = j;
-            }
+    float *r = B->residual, error = 6e-8f * (B->d + 8), worst = 0.0f;
+    index_t count = 0;
+    for (int l = 0; l < TILE; l++) worst = B->least[l] < worst ? B->least[l] : worst;
+    if (worst < -4.0f * error && B->banned < 0)
+        for (index_t l = 0; l < TILE; l++) { /* without branches: half of them would be missed */
+            B->candidate[count] = B->tile[l] + l;
+            count += (B->least[l] < (float)WINDOW * worst) & !B->active[B->candidate[count]];
+        }
+    if (count == 0) {
+        for (index_t a = 0; a < B->k; a++) r[B->row[a]] = 1.0f;
+        if (B->banned >= 0) r[B->banned] = 1.0f;
+        for (index_t start = 0; start < B->n; start += TILE) {
+            int any = 0;
+            for (int l = 0; l < TILE; l++) any |= r[start + l] <= error;
+            for (index_t j = start; any && j < start + TILE && j < B->n; j++)
+                if (r[j] <= error && count < TILE && residual_of(B, j) < B->limit)
+                    B->candidate[count++] = j;
         }
     }
-    COUNT(4, 1);
-    COUNT(5, B->n_candidates);
-    if (B->worst > 0.0 && found >= 0) B->worst = least;
-    return found;
+    B->n_candidates = count;
+    B->again = B->limit;
+    B->scanned = 1;
+}
+
+/* Look at all rows, for all blocks at once that are under way. The points are scaled so that they
+ * and the offsets are at most one. */
+INLINE void scan(block_t *block, const float *tiles, float *point)
+{
+    index_t n = block->n, d = block->d;
+    for (block_t *B = block; B < block + TOGETHER; B++) {
+        double size = size_of(B, B->w);
+        for (index_t j = 0; B->offset && j < n; j++)
+            size = B->offset[j] > size ? B->offset[j] : size;
+        B->scale = size > 0.0 ? 1.0 / size : 1.0;
+        for (index_t i = 0; i < d; i++) point[i * TOGETHER + (B - block)] = B->scale * B->w[i];
+        memset(B->least, 0, sizeof B->least);
+        memset(B->tile, 0, sizeof B->tile);
+    }
+    for (index_t start = 0; start < n; start += TILE) {
+        float product[TOGETHER][TILE];
+        for (int half = 0; half < TILE; half += TILE / 2) {
+            const float *x = tiles + start * d + half, *w = point;
+            floats sum[TOGETHER][2];
+            for (int b = 0; b < TOGETHER; b++) sum[b][0] = sum[b][1] = (floats){0};
+            for (index_t i = 0; i < d; i++, x += TILE, w += TOGETHER)
+                for (int b = 0; b < TOGETHER; b++) {
+                    sum[b][0] += w[b] * *(floats *)x;
+                    sum[b][1] += w[b] * *(floats *)(x + 2 * WIDTH);
+                }
+            for (int b = 0; b < TOGETHER; b++) memcpy(product[b] + half, sum[b], sizeof sum[b]);
+        }
+        for (int b = 0; b < TOGETHER; b++)
+            if (block[b].at >= 0) note_tile(block + b, start, product[b]);
+    }
+    for (int b = 0; b < TOGETHER; b++)
+        if (block[b].at >= 0) list_candidates(block + b);
+}
+
+/* Take the most violated candidate off the list; -1 if none is violated enough. */
+INLINE index_t take_candidate(block_t *B)
+{
+    index_t count = B->n_candidates, found = -1;
+    double worst = B->again < B->limit ? B->again : B->limit;
+    memset(B->candidate + count, 0, WIDTH * sizeof(index_t));
+    for (index_t a = 0; a < count; a += WIDTH) {
+        const double *row[WIDTH];
+        double product[WIDTH];
+        for (int l = 0; l < WIDTH; l++) row[l] = B->X + B->candidate[a + l] * B->width;
+        eight_dots(row, B->w, B->width, product);
+        for (index_t l = 0; l < WIDTH && a + l < count; l++) {
+            index_t j = B->candidate[a + l];
+            double r = B->sign[j] * product[l] - bound_of(B, j);
+            if (r < worst && j != B->banned) worst = r, found = a + l;
+        }
+    }
+    if (found < 0) return -1;
+    if (B->scanned) B->again = WINDOW * worst;
+    B->scanned = 0;
+    index_t j = B->candidate[found];
+    B->candidate[found] = B->candidate[--B->n_candidates];
+    return j;
 }
 
 /* Row j = A'y depends on the active rows, -y is what u has as multipliers: its own rises while
@@ -381,7 +407,8 @@ INLINE index_t worst_candidate(block_t *B, double limit, index_t banned)
 INLINE void exchange(block_t *B, index_t j)
 {
     index_t leaver = -1;
-    double step = HUGE_VAL, *y = multipliers(B->u, B);
+    double step = HUGE_VAL;
+    const double *y = multipliers(B, B->u);
     for (index_t a = 0; a < B->k; a++)
         if (y[a] < -1e-12 && -B->gamma[a] / y[a] < step) {
             step = -B->gamma[a] / y[a];
@@ -397,47 +424,32 @@ INLINE void exchange(block_t *B, index_t j)
     if (distance2 > 0.0) append(B, j, step, distance2);
 }
 
-FAST static void project_block(block_t *B, const index_t *start, const double *start_gamma,
-                               index_t n_start, double enough, double tolerance, double dependent,
-                               index_t max_rows, index_t max_iter)
+/* Go on until the block is finished or all rows have to be looked at. Returns whether it is. */
+INLINE int advance(block_t *B, double tolerance, double dependent)
 {
-    double size_x = sqrt(dot(B->x, B->x, B->width));
-    start_from(B, start, start_gamma, n_start, dependent);
-    B->n_candidates = 0;
-    B->offset_size = 0.0;
-    if (B->offset)
-        for (index_t j = 0; j < B->n; j++)
-            if (fabs(B->offset[j]) > B->offset_size) B->offset_size = fabs(B->offset[j]);
-    index_t banned = -1, j = -1;
-    for (index_t it = 0; it < max_iter; it++) {
-        index_t bounced = settle(B, j);
-        if (bounced >= 0) banned = bounced;
-        double size = sqrt(dot(B->w, B->w, B->width));
-        if (!B->offset && (B->k == B->d || size <= ZERO * size_x)) {
-            memset(B->w, 0, B->width * sizeof(double));
-            break;
-        }
-        if (!B->offset && size <= enough) break;
-        if (it >= max_rows) break;
-        double limit = -tolerance * (size > size_x ? size : size_x);
-        j = worst_candidate(B, limit, banned);
-        if (j < 0) {
-            if (B->dropped) {
-                refresh(B);
-                settle(B, -1);
-            }
-            scan(B, limit, banned);
-            j = worst_candidate(B, limit, banned);
-        }
-        if (j < 0) {
-            if (!B->dropped || accurate(B, -0.1 * limit)) break;
-            index_t k = B->k;
-            for (index_t a = 0; a < k; a++) B->active[B->row[a]] = 0;
-            start_from(B, B->row, B->gamma, k, dependent); 
-            COUNT(3, 1);
+    for (;;) {
+        settle(B);
+        double size = size_of(B, B->w);
+        int zero = !B->offset && (B->k == B->d || size <= ZERO * B->size);
+        int done = zero || (!B->offset && size <= B->enough) || B->left <= 0;
+        B->limit = -tolerance * (size > B->size ? size : B->size);
+        index_t j = done ? -1 : take_candidate(B);
+        if (j < 0 && B->stale) {
+            refresh(B);
             continue;
         }
-        banned = -1;
+        if (zero) memset(B->w, 0, B->width * sizeof(double));
+        if (done) return 1;
+        if (j < 0 && !B->scanned) return 0;
+        if (j < 0) {
+            if (!B->worn || B->rebuilt || accurate(B, -0.1 * B->limit)) return 1;
+            for (index_t a = 0; a < B->k; a++) B->active[B->row[a]] = 0;
+            start_from(B, B->row, B->gamma, B->k, dependent);
+            B->scanned = 0, B->rebuilt = 1;
+            continue;
+        }
+        B->left--;
+        B->added = j, B->banned = -1;
         double distance2 = orthogonalise(B, j);
         if (B->k > 0 && (distance2 < dependent || B->k == B->d))
             exchange(B, j);
@@ -446,48 +458,74 @@ FAST static void project_block(block_t *B, const index_t *start, const double *s
     }
 }
 
-/* X (n, width), tiles and points (n_blocks, width) are filled up with zeros. rows, gamma (n_blocks,
- * d + 1) and count (n_blocks) hold the warm start on entry and the active rows on exit. Returns 0,
- * or 1 if memory ran out. */
-int project_blocks(index_t n, index_t d, const double *X, const float *tiles, const int8_t *signs,
-                   index_t n_blocks, const double *points, const index_t *pattern,
-                   const double *offsets, const double *enough, index_t *rows, double *gamma,
-                   index_t *count, double *result, double tolerance, double dependent,
-                   index_t max_rows, index_t max_iter)
+/* Memory for the blocks under way, to be freed; NULL if there is none. */
+static char *make_blocks(block_t *block, index_t n, index_t d, const double *X)
 {
-    index_t width = whole(d, WIDTH), stride = width + whole(d + 2, WIDTH);
-    index_t doubles = stride * (width + WIDTH + 2) + 3 * (width + WIDTH) + width;
-    double *work = aligned_alloc(64, doubles * sizeof(double));
-    float *floats = aligned_alloc(64, (whole(n, TILE) + whole(d, TILE)) * sizeof(float));
-    index_t *row = malloc((d + 1) * sizeof(index_t));
-    uint8_t *active = calloc(n, 1);
-    if (!work || !floats || !row || !active) {
-        free(work), free(floats), free(row), free(active);
-        return 1;
+    index_t width = whole(d, WIDTH), stride = whole(width + d + 2, 2 * WIDTH);
+    index_t doubles = stride * (width + 3) + 2 * width, indices = 2 * width;
+    index_t bytes = whole(8 * (doubles + indices) + 5 * whole(n, TILE), 64);
+    char *memory = aligned_alloc(64, TOGETHER * bytes);
+    if (!memory) return NULL;
+    memset(memory, 0, TOGETHER * bytes);
+    for (int b = 0; b < TOGETHER; b++) {
+        double *part = (double *)(memory + b * bytes);
+        block_t B = {.at = -1, .n = n, .d = d, .width = width, .stride = stride, .X = X};
+        B.basis = part, B.w = part + stride * width, B.u = B.w + stride, B.c = B.u + stride;
+        B.x = B.c + stride, B.gamma = B.x + width;
+        B.row = (index_t *)(B.gamma + width), B.first = B.row + width;
+        B.residual = (float *)(B.first + width);
+        B.active = (uint8_t *)(B.residual + whole(n, TILE));
+        block[b] = B;
     }
-    memset(work, 0, doubles * sizeof(double));
-    block_t B = {.n = n, .d = d, .X = X, .row = row, .active = active, .tiles = tiles};
-    B.width = width, B.stride = stride;
-    B.basis = work, B.w = work + stride * (width + WIDTH), B.u = B.w + stride, B.c = B.u + stride;
-    B.gamma = B.c + width + WIDTH;
-    double *x = B.gamma + width + WIDTH;
-    B.x = x;
-    B.residual = floats, B.unit = floats + whole(n, TILE);
-    for (index_t b = 0; b < n_blocks; b++) {
-        index_t at = b * (d + 1);
-        B.sign = signs + pattern[b] * n;
-        B.offset = offsets ? offsets + b * n : NULL;
-        memcpy(x, points + b * d, d * sizeof(double));
-        project_block(&B, rows + at, gamma + at, count[b], enough[b], tolerance, dependent,
-                      max_rows, max_iter);
-        memcpy(result + b * d, B.w, d * sizeof(double));
-        memcpy(rows + at, B.row, B.k * sizeof(index_t));
-        memcpy(gamma + at, B.gamma, B.k * sizeof(double));
-        count[b] = B.k;
-        for (index_t a = 0; a < B.k; a++) active[B.row[a]] = 0;
+    return memory;
+}
+
+/* X (n, whole vectors) and tiles are those of native.layout_rows. rows, gamma (n_blocks, d + 1) and
+ * count (n_blocks) hold the warm start on entry and the active rows on exit. Returns 0, or 1 if
+ * memory ran out. */
+FAST int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
+                        const int8_t *signs, index_t n_blocks, const double *points,
+                        const index_t *pattern, const double *offsets, const double *enough,
+                        index_t *rows, double *gamma, index_t *count, double *result,
+                        double tolerance, double dependent, index_t max_rows)
+{
+    block_t block[TOGETHER];
+    char *memory = make_blocks(block, n, d, X);
+    float *scanned = malloc(TOGETHER * d * sizeof(float));
+    int failed = !memory || !scanned;
+    for (index_t next = 0, waiting = !failed; waiting;) {
+        waiting = 0;
+        for (block_t *B = block; B < block + TOGETHER; B++) {
+            for (;; B->at = -1) {
+                if (B->at < 0) {
+                    if (next == n_blocks) break;
+                    index_t b = B->at = next++;
+                    B->sign = signs + pattern[b] * n;
+                    B->offset = offsets ? offsets + b * n : NULL;
+                    B->enough = enough[b];
+                    B->left = max_rows;
+                    memcpy(B->x, points + b * d, d * sizeof(double));
+                    memcpy(B->last_sign, B->sign + n / TILE * TILE, n % TILE);
+                    B->size = size_of(B, B->x);
+                    B->added = B->banned = -1;
+                    B->n_candidates = B->scanned = B->rebuilt = 0;
+                    B->again = 0.0;
+                    start_from(B, rows + b * (d + 1), gamma + b * (d + 1), count[b], dependent);
+                }
+                if (!advance(B, tolerance, dependent)) break;
+                index_t b = B->at;
+                memcpy(result + b * d, B->w, d * sizeof(double));
+                memcpy(rows + b * (d + 1), B->row, B->k * sizeof(index_t));
+                memcpy(gamma + b * (d + 1), B->gamma, B->k * sizeof(double));
+                count[b] = B->k;
+                for (index_t a = 0; a < B->k; a++) B->active[B->row[a]] = 0;
+            }
+            waiting += B->at >= 0;
+        }
+        if (waiting) scan(block, tiles, scanned);
     }
-    free(work), free(floats), free(row), free(active);
-    return 0;
+    free(memory), free(scanned);
+    return failed;
 }
 
 /* In place, products <x_j, u_b> become s_j (gamma_bj - delta s_j <x_j, u_b>)_+. Products have a row

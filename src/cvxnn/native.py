@@ -38,7 +38,7 @@ def n_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def layouts(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def layout_rows(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """X as `project_blocks` reads it: rows filled up with zeros to whole vectors, and in single
     precision in tiles of 64 rows that lie feature by feature."""
     n, d = X.shape
@@ -73,10 +73,9 @@ def project_blocks(
     tolerance: float,
     dependent: float,
     max_rows: int,
-    max_iter: int,
 ) -> np.ndarray:
-    """Project the blocks as `cones.Cones.project` does, with X in `layouts`; rows, gamma and count (C-contiguous, int64,
-    float64, int64) are the warm start and are overwritten."""
+    """Project the blocks as `cones.Cones.project` does; X is what `layout_rows` makes of it. rows,
+    gamma and count (C-contiguous, int64, float64, int64) are the warm start and are overwritten."""
     X, tiles = layouts
     n, d = len(X), points.shape[1]
     points, enough = _doubles(points), _doubles(enough)
@@ -104,7 +103,6 @@ def project_blocks(
             ctypes.c_double(tolerance),
             ctypes.c_double(dependent),
             ctypes.c_int64(max_rows),
-            ctypes.c_int64(max_iter),
         )
         if failed:
             raise MemoryError("no memory for the cone projections")

@@ -105,8 +105,9 @@ class ConvexProblem:
         """Weights as users see them."""
         return U
 
-    def dual_correlation(self, Theta: Array) -> Array:
-        """What the dual constraint bounds, block by block, for a dual candidate Theta."""
+    def dual_correlation(self, Theta: Array, start: Any = None) -> Array:
+        """What the dual constraint bounds, block by block, for a dual candidate Theta; `start` is
+        where projections onto cones start, if there are any."""
         return self.operator_double.adjoint(Theta)
 
     def range_complement(self, B: Array) -> Array:
@@ -323,14 +324,24 @@ class CReLU(ConvexProblem):
         rows[outside] = self.cones.lift(projected, pattern)
         return self.unflat(rows).astype(U.dtype, copy=False), active
 
-    def dual_correlation(self, Theta: Array) -> Array:
+    def dual_correlation(self, Theta: Array, start: ActiveRows | None = None) -> Array:
         """Pi_K(-G) for the blocks G of the gradient. Blocks that are small enough as they are, for
-        the scaling that would be best, need no projection."""
+        the scaling that would be best, need no projection. `start` are active rows of all flat
+        blocks."""
         G = self.operator_double.adjoint(Theta)
         C = self.weight_shape[2]
         tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
         enough = self.lam / np.maximum(np.abs(tau), 1e-300)
-        return self._project_correlation(G, np.tile(enough, self.weight_shape[0]))
+        enough = np.tile(enough, self.weight_shape[0])
+        rows = -self.flat(G)
+        large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
+        rows[large], _ = self.cones.project(
+            rows[large],
+            self.pattern_of_block[large],
+            enough=enough[large],
+            start=None if start is None else start.select(large),
+        )
+        return self.unflat(rows)
 
     def exceeds_dual_limit(self, G: np.ndarray) -> bool:
         """Whether some ||Pi_K(-G)|| > lam; found out with few projections where it is so."""
@@ -344,14 +355,6 @@ class CReLU(ConvexProblem):
                 if np.linalg.norm(projected, axis=1).max() > self.lam:
                     return True
         return False
-
-    def _project_correlation(self, G: np.ndarray, enough: np.ndarray) -> np.ndarray:
-        rows = -self.flat(G)
-        large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
-        rows[large], _ = self.cones.project(
-            rows[large], self.pattern_of_block[large], enough=enough[large]
-        )
-        return self.unflat(rows)
 
     def max_violation(self, U: Array) -> float:
         rows = self.flat(U)

@@ -23,6 +23,8 @@ class Iterate:
     residual : the published stopping rule's measure, where it was asked for.
     n_inner : iterations of the method that were spent since the last full iterate.
     state : what a warm start needs beside the weights.
+    active : where the projections of a fresh certificate of Theta may start; see
+        `problem.dual_correlation`.
     """
 
     U: Array | None = None
@@ -33,6 +35,7 @@ class Iterate:
     step_size: float | None = None
     n_inner: int = 1
     state: Any = None
+    active: Any = None
 
 
 def full_iterate(problem: Any, U: Array) -> Iterate:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
 from cvxnn.arrays import Array, array_namespace, is_double
 from cvxnn.certificates import Certificate, certify_with_dual, lower_bound_of, relative_gap
 from cvxnn.networks import TwoLayerNetwork
@@ -165,10 +167,11 @@ def solve(
 
     Parameters
     ----------
-    solver : "auto", "rfista", "direct", "lsmr" for C-GReLU, "al", "decomposition" for C-ReLU,
-        "cvxpy" for both, or a solver object such as `RFISTA(restart=False)`. "auto" is the
-        augmented Lagrangian for C-ReLU, or a decomposition at lam = 0, where that is exact; for
-        C-GReLU it is R-FISTA, or a least squares solver at lam = 0 and for l2.
+    solver : "auto", "newton" and "cvxpy" for both problems, "rfista", "direct", "lsmr" for
+        C-GReLU, "al", "decomposition" for C-ReLU, or a solver object such as
+        `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty; at lam = 0 and for l2 a
+        least squares solver, with a decomposition for C-ReLU; and R-FISTA for other penalties and
+        for arrays that are not NumPy's.
     stop : "gap" stops on the certificate; "paper" on the rule published for the method: for
         R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
         that and the constraint gap.
@@ -241,6 +244,7 @@ class Run:
         self.history: list[Progress] = []
         self.best_U: Array = None
         self.best_Theta: Array = None
+        self.best_active: Any = None
         self.objective, self.lower_bound = math.inf, -math.inf
         self.state: Any = None
         self.n_iter = -1  # the first iterate is the start
@@ -286,7 +290,9 @@ class Run:
             self.best_U = self.problem.zero_weights()
         certificate, dual = self.certificate, self.best_Theta
         if certificate is None:
-            certificate, dual = certify_with_dual(self.problem, self.best_U, dual)
+            certificate, dual = certify_with_dual(
+                self.problem, self.best_U, dual, start=self.best_active
+            )
         if self.stop == "gap" and certificate.relative_gap <= self.tol:
             status = Status.CONVERGED
         return Solution(
@@ -323,6 +329,7 @@ class Run:
         bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)
         if bound > self.lower_bound:
             self.lower_bound, self.best_Theta = bound, iterate.Theta
+            self.best_active = iterate.active
 
     def _judge(self, iterate: Iterate) -> Status | None:
         """Record the iteration and decide whether it is the last."""
@@ -369,7 +376,9 @@ class Run:
             return True
         if progress.relative_gap > self.confirm_below:
             return False
-        certificate, dual = certify_with_dual(self.problem, self.best_U, self.best_Theta)
+        certificate, dual = certify_with_dual(
+            self.problem, self.best_U, self.best_Theta, start=self.best_active, enough=self.tol
+        )
         if certificate.relative_gap <= self.tol:
             self.certificate, self.best_Theta = certificate, dual
             return True
@@ -419,10 +428,14 @@ def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str
 def choose(problem: ConvexProblem) -> Solver:
     """The solver behind "auto", with its default settings."""
     if problem.kind == "C-ReLU":
-        return ConeDecomposition() if problem.lam == 0 else AL()
-    if type(problem.penalty).__name__ not in Direct.penalties:
-        return RFISTA()
-    return LSMR() if problem.kernel_factor is None else Direct()
+        return ConeDecomposition() if problem.lam == 0 else Newton()
+    penalty = type(problem.penalty).__name__
+    if penalty in Direct.penalties:
+        return LSMR() if problem.kernel_factor is None else Direct()
+    # Newton works on NumPy arrays; others stay where they are, on an accelerator perhaps
+    if penalty in Newton.penalties and isinstance(problem.operator.X, np.ndarray):
+        return Newton()
+    return RFISTA()
 
 
 def _check_capabilities(problem: ConvexProblem, method: Solver, stop: str) -> None:

@@ -35,12 +35,12 @@ from cvxnn.losses import Loss
 from cvxnn.problems import ConvexProblem
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, StalledError
-from cvxnn.solvers.newton_blocks import GatedBlocks, make_blocks, row_norms
+from cvxnn.solvers.newton_blocks import GatedBlocks, join_active_rows, make_blocks, row_norms
 from cvxnn.solvers.newton_systems import Linearisation
 from cvxnn.solvers.rfista import RFISTA
 
 FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||^2
-GROWTH = 5.0  # of sigma
+GROWTH = 5.0  # of sigma, at most
 MAX_STEPS, FEW_STEPS = 12, 8  # Newton steps for one proximal point; how many let sigma grow
 STEP_AGAIN = 8.0  # times the last step length, at most 1, is tried first
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
@@ -66,7 +66,7 @@ class OutputState(NamedTuple):
     """What a warm start needs of one output beside the weights."""
 
     theta: np.ndarray
-    sigma: float
+    kappa: float  # sigma lam over the mean norm of the active blocks
     memory: Any  # of the blocks
 
 
@@ -133,8 +133,9 @@ class Newton:
             fit=stack([output.fit for output in outputs]),
             Theta=stack([output.best_theta for output in outputs]),
             correlation=stack([output.best_rows for output in outputs]),
+            active=join_active_rows([output.blocks for output in outputs]),
             n_inner=n_inner,
-            state=[OutputState(o.theta, o.sigma, o.blocks.memory) for o in outputs],
+            state=[OutputState(o.theta, o.kappa, o.blocks.memory) for o in outputs],
         )
 
 
@@ -161,10 +162,13 @@ class _Output:
         self.theta = gradient if state is None else state.theta
         self.curvature = loss.conjugate_curvature(self.theta[:, None])[:, 0]
         self._sigma_unit = float(self.curvature.mean() / np.linalg.norm(blocks.X, 2) ** 2)
-        self.sigma = FIRST_SIGMA * self._sigma_unit if state is None else state.sigma
+        self.sigma = FIRST_SIGMA * self._sigma_unit
+        if state is not None and len(live):
+            self.sigma = state.kappa * self._mean_norm() / self.lam
         if state is not None:
             blocks.memory = state.memory
         self.lower_bound = -math.inf
+        self.kappa = KAPPA
         self._step = 1.0
         self._certify()
         if len(live) == 0 and blocks.continuation:
@@ -197,8 +201,8 @@ class _Output:
             gap = self._note(point, fit, rows)
             error = math.sqrt(float(residual @ (residual / self.curvature)))
             moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
-            enough = 0.3 * tol if self.lam == self.target else ROUGHLY
-            solved = gap <= enough * self.objective or (n_steps > 0 and error <= moved)
+            enough = 0.8 * tol if self.lam == self.target else ROUGHLY
+            solved = gap <= enough * self.objective or error <= moved
             if solved or n_steps == MAX_STEPS:
                 break
             at = self._linearise(point)
@@ -208,7 +212,13 @@ class _Output:
         self.theta, self.centre = point.theta, point.U
         gap_before = self.gap
         self._certify(rows)
-        self._prepare_next(n_steps, gap, gap_before)
+        self.kappa = (
+            self.sigma
+            * self.lam
+            / max(self._mean_norm(), 1e-300)
+            * min(max(self._shortfall(gap, tol), 0.01), 1.0)
+        )
+        self._prepare_next(n_steps, gap, gap_before, tol)
 
     # -- one Newton step
 
@@ -263,7 +273,7 @@ class _Output:
         change = self.sigma * (point.correlation[on] - self.lam * unit)
         U[on] = self.centre[on] + self.blocks.derivative(at, change)
         residual = self._wanted_fit(point.theta) - self.blocks.forward(U)
-        direction = self._direction(at, residual, 0.1)
+        direction = self._direction(at, residual, 0.01)
         new = self._evaluate(
             point.theta + direction, point.correlation + self.blocks.correlation(direction)
         )
@@ -310,20 +320,26 @@ class _Output:
 
     # -- what comes next
 
-    def _prepare_next(self, n_steps: int, gap: float, gap_before: float) -> None:
+    def _prepare_next(self, n_steps: int, gap: float, gap_before: float, tol: float) -> None:
         """The next lam, sigma and working set. sigma waits where blocks are missing."""
         if self.lam > self.target:
             if gap <= ROUGHLY * self.objective:
                 self.lam = max(self.target, self.blocks.continuation * self.lam)
                 self.sigma = max(self.sigma, KAPPA * self._mean_norm() / self.lam)
         elif n_steps <= FEW_STEPS and self.gap <= 3 * gap:
-            self.sigma = min(GROWTH * self.sigma, MAX_SIGMA * self._sigma_unit)
+            growth = min(max(self._shortfall(gap, tol), 2.0), GROWTH)
+            self.sigma = min(growth * self.sigma, MAX_SIGMA * self._sigma_unit)
         elif n_steps == MAX_STEPS and self.gap >= gap_before:
             self.sigma /= GROWTH
         keep = np.flatnonzero(
             np.any(self.centre != 0, axis=1) | (self._norms[self.blocks.work] > KEEP * self.lam)
         )
         self._choose_work(keep)
+
+    def _shortfall(self, gap: float, tol: float) -> float:
+        """By which factor sigma was too small for the tolerance: the gap that the proximal term
+        leaves falls with the square of sigma."""
+        return math.sqrt(max(gap, 0.0) / max(0.5 * tol * self.objective, 1e-300))
 
     def _mean_norm(self) -> float:
         """The mean of the norms of the active blocks, each weighted with itself."""

@@ -121,20 +121,20 @@ class ConeBlocks(GatedBlocks):
         self.p, self.size = operator.p, 2 * operator.p
         # active rows of the last projections: of points of the working set, of correlations
         self._of_points = ActiveRows.empty(self.size, self.d + 1)
-        self._of_correlations = ActiveRows.empty(self.size, self.d + 1)
+        self.of_correlations = ActiveRows.empty(self.size, self.d + 1)
         self._projected = np.zeros(0, dtype=np.int64)
 
     @property
     def memory(self) -> Any:
-        return self._of_points, self._of_correlations
+        return self._of_points, self.of_correlations
 
     @memory.setter
     def memory(self, memory: Any) -> None:
-        self._of_points, self._of_correlations = copy.deepcopy(memory)
+        self._of_points, self.of_correlations = copy.deepcopy(memory)
 
     def set_work(self, work: np.ndarray, scale: float) -> None:
         new = np.setdiff1d(work, self.work, assume_unique=True)
-        start = self._of_correlations.select(new)
+        start = self.of_correlations.select(new)
         start.gamma = start.gamma * scale
         self._of_points.store(new, start)
         self.work = work
@@ -161,9 +161,9 @@ class ConeBlocks(GatedBlocks):
             rows[large],
             large % self.p,
             enough=lam,
-            start=self._of_correlations.select(large),
+            start=self.of_correlations.select(large),
         )
-        self._of_correlations.store(large, state)
+        self.of_correlations.store(large, state)
         return rows
 
     def project(self, x: np.ndarray, enough: float) -> np.ndarray:
@@ -224,6 +224,19 @@ class ConeBlocks(GatedBlocks):
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         return self.cones.lift(rows, blocks % self.p)
+
+
+def join_active_rows(outputs: list[GatedBlocks]) -> ActiveRows | None:
+    """The active rows of all correlations, in the order of `CReLU.flat`; None without cones."""
+    parts = [output.of_correlations for output in outputs if isinstance(output, ConeBlocks)]
+    if not parts:
+        return None
+    size = len(parts) * len(parts[0].count)
+    return ActiveRows(
+        np.stack([part.rows for part in parts], axis=1).reshape(size, -1),
+        np.stack([part.gamma for part in parts], axis=1).reshape(size, -1),
+        np.stack([part.count for part in parts], axis=1).reshape(size),
+    )
 
 
 def make_blocks(problem: ConvexProblem) -> GatedBlocks:

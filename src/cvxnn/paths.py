@@ -1,0 +1,313 @@
+"""Regularisation paths: one problem at many penalty strengths, each started from the last.
+
+From `lambda_max`, where the zero model is optimal, down to `eps lambda_max`. Every point is a
+`Solution` with a certificate of its own. Neighbouring problems have neighbouring weights and dual
+variables, so a warm start saves most of the work of a cold one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path as FilePath
+from typing import Any, overload
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_tensors
+from safetensors.numpy import save as serialize_tensors
+
+from cvxnn.arrays import to_numpy
+from cvxnn.certificates import certify_with_dual
+from cvxnn.modelfile import write_atomically
+from cvxnn.problems import ConvexProblem, check_problem, lambda_max
+from cvxnn.solvers.base import Solver
+from cvxnn.solvers.driver import SOLVERS, Solution, Status, choose, solve
+from cvxnn.validation import check_array, check_flag, check_integer, check_number
+
+VERSION = 1
+
+
+class CheckpointError(ValueError):
+    """The file holds no path of this problem; the message says why."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """Solutions from large to small lam; a sequence of `Solution`s.
+
+    Attributes
+    ----------
+    problem : at the lam it came with; the points have their own.
+    solutions : as many as were reached.
+    planned : all the lams that were asked for.
+    message : how the path ended, in words.
+    """
+
+    problem: ConvexProblem
+    solutions: tuple[Solution, ...]
+    planned: np.ndarray
+    message: str
+
+    def __len__(self) -> int:
+        return len(self.solutions)
+
+    @overload
+    def __getitem__(self, index: int) -> Solution: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Solution, ...]: ...
+    def __getitem__(self, index: int | slice) -> Solution | tuple[Solution, ...]:
+        return self.solutions[index]
+
+    def __iter__(self) -> Iterator[Solution]:
+        return iter(self.solutions)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.solutions) == len(self.planned)
+
+    @property
+    def lams(self) -> np.ndarray:
+        """The lams reached, in falling order."""
+        return self.planned[: len(self.solutions)]
+
+    @property
+    def coefs(self) -> np.ndarray:
+        """All weights: (points, p, d, C), for C-ReLU (points, 2p, d, C) with V before W."""
+        weights = [self.problem.check_weights(solution.weights) for solution in self.solutions]
+        return np.stack([to_numpy(U) for U in weights])
+
+    @property
+    def objectives(self) -> np.ndarray:
+        return np.array([solution.certificate.objective for solution in self.solutions])
+
+    @property
+    def relative_gaps(self) -> np.ndarray:
+        return np.array([solution.certificate.relative_gap for solution in self.solutions])
+
+    @property
+    def n_active(self) -> np.ndarray:
+        """Neurons of each point."""
+        return np.array([solution.n_active for solution in self.solutions])
+
+    @property
+    def seconds(self) -> float:
+        return sum(solution.seconds for solution in self.solutions)
+
+    def __repr__(self) -> str:
+        if not self.solutions:
+            return f"Path(no points of {len(self.planned)}: {self.message})"
+        return (
+            f"Path({len(self)} of {len(self.planned)} points, lam {self.lams[0]:.3g} to "
+            f"{self.lams[-1]:.3g}, relative gap <= {self.relative_gaps.max():.2g}, "
+            f"{self.n_active[-1]} neurons at the end, {self.seconds:.2f} s: {self.message})"
+        )
+
+
+def path(
+    problem: ConvexProblem,
+    n_lams: int = 50,
+    eps: float = 1e-2,
+    tol: float = 1e-4,
+    *,
+    lams: Any = None,
+    solver: str | Solver = "auto",
+    min_loss: float = 0.0,
+    max_seconds: float | None = None,
+    callback: Callable[[Solution], object] | None = None,
+    checkpoint: str | PathLike[str] | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> Path:
+    """Solve a problem for falling penalty strengths, each from the last.
+
+    Parameters
+    ----------
+    problem : its own `lam` is not used.
+    n_lams, eps : a geometric grid from lambda_max to eps lambda_max.
+    tol : relative duality gap of every point.
+    lams : the grid itself, in any order, instead.
+    solver, options : as for `solve`.
+    min_loss : end as soon as the loss falls below this share of the zero model's.
+    max_seconds : for the whole path; a point that is not finished in time is left out.
+    callback : called with each `Solution`; a true answer ends the path.
+    checkpoint : a file that is written after every point. If it is there already and belongs to
+        the same problem, grid and tolerance, its points are taken, certified afresh, and the path
+        goes on from the last.
+    progress : print a line for each point to stderr.
+
+    An interrupt (Ctrl-C) ends the path and returns the points that were finished. A point whose
+    tolerance is not met stays in the path, with a warning and what it proves.
+    """
+    check_problem(problem)
+    tol = check_number(tol, "tol", minimum=0)
+    min_loss = check_number(min_loss, "min_loss", minimum=0, maximum=1)
+    check_flag(progress, "progress")
+    if max_seconds is not None:
+        check_number(max_seconds, "max_seconds", minimum=0, strict=True)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, got {type(callback).__name__}")
+    grid = _grid(problem, n_lams, eps, lams)
+    file = None if checkpoint is None else _Checkpoint(FilePath(checkpoint), problem, grid, tol)
+    solutions: list[Solution] = [] if file is None else file.read(solver)
+    left = max_seconds
+    message = "all points are reached"
+    for lam in grid[len(solutions) :]:
+        solution = solve(
+            problem.with_lam(float(lam)),
+            solver,
+            tol=tol,
+            max_seconds=left,
+            warm_start=solutions[-1] if solutions else None,
+            **options,
+        )
+        if solution.status in (Status.INTERRUPTED, Status.TIME_LIMIT):
+            message = f"{solution.status.help} at lam = {lam:.4g}"
+            break
+        if solutions:  # what later points no longer need may be large
+            solutions[-1] = replace(solutions[-1], state=None)
+        solutions.append(solution)
+        if file is not None:
+            file.write(solutions)
+        if progress:
+            sys.stderr.write(_line(solution, len(solutions), len(grid)) + "\n")
+        reason = _reason_to_stop(solution, min_loss, callback)
+        if reason:
+            message = reason
+            break
+        if left is not None:
+            left -= solution.seconds
+            if left <= 0:
+                message = "the time limit is reached"
+                break
+    return Path(problem, tuple(solutions), grid, message)
+
+
+def _grid(problem: ConvexProblem, n_lams: int, eps: float, lams: Any) -> np.ndarray:
+    if lams is not None:
+        grid = to_numpy(check_array(lams, "lams")).astype(np.float64)
+        if grid.ndim != 1 or len(grid) == 0 or not np.all(grid > 0):
+            raise ValueError("lams must be a list of positive numbers")
+        return np.sort(grid)[::-1].copy()
+    n_lams = check_integer(n_lams, "n_lams", minimum=1)
+    check_number(eps, "eps", minimum=0, strict=True, maximum=1)
+    largest = lambda_max(problem)
+    if largest == 0:
+        raise ValueError("lambda_max is 0, the zero model fits exactly: give lams")
+    return np.geomspace(largest, eps * largest, n_lams) if n_lams > 1 else np.array([largest])
+
+
+def _reason_to_stop(
+    solution: Solution, min_loss: float, callback: Callable[[Solution], object] | None
+) -> str:
+    certificate, problem = solution.certificate, solution.problem
+    penalty = problem.penalty.value(problem.check_weights(solution.weights))
+    if certificate.objective - penalty < min_loss * certificate.zero_objective:
+        return f"the loss is below {min_loss:g} of the zero model's"
+    if callback is not None and callback(solution):
+        return "the callback asked to stop"
+    return ""
+
+
+def _line(solution: Solution, k: int, total: int) -> str:
+    return (
+        f"{k:4d}/{total}  lam {solution.problem.lam:.4g}  objective "
+        f"{solution.certificate.objective:.6g}  relative gap "
+        f"{solution.certificate.relative_gap:.1e}  {solution.n_active} neurons  "
+        f"{solution.n_iter} iterations  {solution.seconds:.2f} s"
+    )
+
+
+class _Checkpoint:
+    """The finished points of a path in a safetensors file: data only, replaced as a whole."""
+
+    def __init__(
+        self, file: FilePath, problem: ConvexProblem, grid: np.ndarray, tol: float
+    ) -> None:
+        self.file, self.problem, self.grid, self.tol = file, problem, grid, tol
+
+    def _fingerprint(self) -> str:
+        """Of everything that a path depends on."""
+        problem = self.problem
+        digest = hashlib.sha256(f"{problem.kind} {problem.penalty_name} {self.tol!r}".encode())
+        digest.update(type(problem.loss).__name__.encode())
+        for array in (problem.operator.X, problem.loss.Y, problem.operator.mask, self.grid):
+            content = np.ascontiguousarray(to_numpy(array))
+            digest.update(f"{content.shape} {content.dtype}".encode())
+            digest.update(content.tobytes())
+        return digest.hexdigest()
+
+    def write(self, solutions: Sequence[Solution]) -> None:
+        tensors, points = {}, []
+        for k, solution in enumerate(solutions):
+            U = to_numpy(self.problem.check_weights(solution.weights))
+            live = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
+            tensors[f"{k}.blocks"] = live
+            tensors[f"{k}.weights"] = np.ascontiguousarray(U[live])
+            tensors[f"{k}.dual"] = np.ascontiguousarray(to_numpy(solution.dual))
+            points.append(
+                {
+                    "solver": solution.solver.name,
+                    "status": str(solution.status),
+                    "message": solution.message,
+                    "n_iter": solution.n_iter,
+                    "n_products": solution.n_products,
+                    "seconds": solution.seconds,
+                }
+            )
+        header = {"version": VERSION, "fingerprint": self._fingerprint(), "points": points}
+        write_atomically(self.file, serialize_tensors(tensors, {"cvxnn-path": json.dumps(header)}))
+
+    def read(self, solver: str | Solver) -> list[Solution]:
+        if not self.file.exists():
+            return []
+        content = self.file.read_bytes()
+        try:
+            tensors = parse_tensors(content)
+            size = int.from_bytes(content[:8], "little")
+            metadata = json.loads(content[8 : 8 + size])["__metadata__"]
+            header = json.loads(metadata["cvxnn-path"])
+            version, fingerprint, points = (
+                header["version"],
+                header["fingerprint"],
+                header["points"],
+            )
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{self.file} is not a path checkpoint, or damaged") from error
+        if version != VERSION:
+            raise CheckpointError(f"{self.file} has format version {version}, not {VERSION}")
+        if fingerprint != self._fingerprint():
+            raise CheckpointError(
+                f"{self.file} belongs to another problem, grid or tolerance: remove it, or choose "
+                "another file"
+            )
+        try:
+            return [self._restore(tensors, k, point) for k, point in enumerate(points)]
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise CheckpointError(f"{self.file} is inconsistent: {error}") from error
+
+    def _restore(self, tensors: dict[str, np.ndarray], k: int, point: dict[str, Any]) -> Solution:
+        problem = self.problem.with_lam(float(self.grid[k]))
+        U = np.zeros(problem.weight_shape, dtype=tensors[f"{k}.weights"].dtype)
+        U[tensors[f"{k}.blocks"]] = tensors[f"{k}.weights"]
+        weights = problem.check_weights(U)
+        certificate, dual = certify_with_dual(problem, weights, tensors[f"{k}.dual"])
+        solver = SOLVERS[point["solver"]]() if point["solver"] in SOLVERS else choose(problem)
+        return Solution(
+            problem=problem,
+            weights=problem.present(weights),
+            certificate=certificate,
+            dual=dual,
+            status=Status(point["status"]),
+            message=str(point["message"]),
+            n_iter=int(point["n_iter"]),
+            n_products=int(point["n_products"]),
+            seconds=float(point["seconds"]),
+            history=(),
+            solver=solver,
+            state=None,
+        )

@@ -1,0 +1,374 @@
+"""`verify` confirms what solvers certify, by code of its own, and nothing that is not so."""
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cvxnn
+from conftest import PENALTIES, expanded_matrix, make_problem
+from cvxnn import cones, losses, operators, penalties, problems, verification
+from cvxnn.arrays import to_numpy
+from cvxnn.certificates import lower_bound_of
+
+
+def make_crelu(*args, **settings):
+    return cvxnn.CReLU.from_gated(make_problem(*args, **settings))
+
+
+def solve(problem, solver, tol=1e-6):
+    return cvxnn.solve(problem, solver, tol=tol, on_failure="ignore")
+
+
+def confirm(solution):
+    """Verified, and equal to the certificate in every number."""
+    found, claim = cvxnn.verify(solution), solution.certificate
+    assert found.agrees, str(found)
+    assert found.differences == ()
+    scale = claim.zero_objective
+    assert found.objective == pytest.approx(claim.objective, rel=1e-10, abs=1e-20 * scale)
+    assert found.lower_bound == pytest.approx(claim.lower_bound, rel=1e-8, abs=1e-20 * scale)
+    assert found.relative_gap == pytest.approx(claim.relative_gap, rel=1e-3, abs=1e-9)
+    assert found.zero_objective == pytest.approx(claim.zero_objective, rel=1e-12)
+    size = float(np.abs(to_numpy(solution.problem.check_weights(solution.weights))).max())
+    assert found.max_violation == pytest.approx(claim.max_violation, abs=1e-12 * size)
+    if claim.network_objective is None:
+        assert found.network_objective is None
+    else:
+        assert found.network_objective == pytest.approx(
+            claim.network_objective, rel=1e-10, abs=1e-20 * scale
+        )
+    return found
+
+
+def tampered(solution, **claims):
+    return dataclasses.replace(
+        solution, certificate=dataclasses.replace(solution.certificate, **claims)
+    )
+
+
+def only_difference(solution):
+    differences = cvxnn.verify(solution).differences
+    assert len(differences) == 1, differences
+    return differences[0]
+
+
+@pytest.fixture(scope="module", params=[*PENALTIES, "none", "cones"])
+def solution(request):
+    """A solved problem of each kind; n > p d, so that the unpenalised value is not zero."""
+    if request.param == "cones":
+        return solve(make_crelu(60, 3, p=8, C=2, share=0.05), "newton")
+    if request.param == "none":
+        return solve(make_problem(60, 3, p=8, C=2, penalty="none", share=0.0), "direct")
+    return solve(make_problem(60, 3, p=8, C=2, penalty=request.param, share=0.05), "rfista")
+
+
+@pytest.fixture(scope="module")
+def relu():
+    return solve(make_crelu(60, 3, p=8, C=2, share=0.05), "newton")
+
+
+@pytest.mark.parametrize("C", [1, 3])
+@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("solver", ["rfista", "cvxpy"])
+def test_gated_solutions_are_confirmed(solver, penalty, C):
+    confirm(solve(make_problem(30, 4, p=10, C=C, penalty=penalty, share=0.05), solver))
+
+
+@pytest.mark.parametrize("C", [1, 3])
+@pytest.mark.parametrize(
+    ("solver", "penalty"), [("newton", "neuron"), ("direct", "l2"), ("lsmr", "l2")]
+)
+def test_solutions_of_special_solvers_are_confirmed(solver, penalty, C):
+    confirm(solve(make_problem(30, 4, p=10, C=C, penalty=penalty, share=0.05), solver))
+
+
+@pytest.mark.parametrize("C", [1, 3])
+@pytest.mark.parametrize("solver", ["al", "newton", "cvxpy", "decomposition"])
+def test_relu_solutions_are_confirmed(solver, C):
+    found = confirm(solve(make_crelu(30, 4, p=10, C=C, share=0.05), solver, tol=1e-4))
+    assert "non-negative least squares" in str(found)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"bias": True}, {"normalize": True}, {"bias": True} | {"normalize": True}]
+)
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_intercepts_and_unit_columns_are_part_of_the_data(penalty, settings):
+    problem = make_problem(30, 3, p=10, C=2, penalty=penalty, share=0.05, **settings)
+    confirm(solve(problem, "rfista"))
+    if penalty == "neuron":
+        found = confirm(solve(cvxnn.CReLU.from_gated(problem), "newton"))
+        assert ("unit-norm" in str(found)) == problem.normalize
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_every_library_and_precision(penalty, dtype, to_library):
+    problem = make_problem(40, 4, p=20, C=2, penalty=penalty, share=0.05, dtype=dtype)
+    X, Y = (to_library(np.asarray(array)) for array in (problem.operator.X, problem.loss.Y))
+    other = cvxnn.CGReLU(X, Y, problem.patterns, lam=problem.lam, penalty=penalty)
+    confirm(solve(other, "rfista", tol=1e-4))
+
+
+@pytest.mark.parametrize("solver", ["al", "newton", "decomposition"])
+def test_single_precision_cones(solver):
+    problem = make_crelu(40, 4, p=15, C=2, share=0.05, dtype=np.float32)
+    run = solve(problem, solver, tol=1e-3)
+    assert run.weights[0].dtype == np.float32
+    confirm(run)
+
+
+@pytest.mark.parametrize("solver", ["direct", "lsmr", "rfista", "cvxpy"])
+@pytest.mark.parametrize("shape", [(60, 3, 6), (12, 4, 10)])
+def test_without_a_penalty(solver, shape):
+    """A positive optimal value, and interpolation."""
+    n, d, p = shape
+    run = solve(make_problem(n, d, p=p, C=2, share=0.0, penalty="none"), solver)
+    found = confirm(run)
+    assert "outside the range of M" in str(found)
+    assert (found.lower_bound > 1e-3) == (n == 60)
+
+
+def test_without_a_penalty_and_with_cones():
+    found = confirm(solve(make_crelu(60, 3, p=6, C=2).with_lam(0), "decomposition"))
+    assert found.lower_bound > 1e-3
+    assert found.relative_gap < 1e-6
+
+
+def test_without_a_penalty_the_bound_survives_ill_conditioned_data():
+    """The kernel M M' would square a condition number of 1e8."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 4)) * [1, 1, 1e-2, 1e-4]
+    y = np.maximum(X[:, 0], 0) + rng.standard_normal(80)
+    X[:, 1] = X[:, 0] + 1e-6 * X[:, 1]
+    problem = cvxnn.CGReLU(X, y, cvxnn.sample_patterns(X, 4, random_state=0), lam=0)
+    M = expanded_matrix(problem).reshape(80, -1)
+    residual = y - M @ np.linalg.lstsq(M, y, rcond=1e-14)[0]
+    found = cvxnn.verify(solve(problem, "lsmr"))
+    assert found.lower_bound == pytest.approx(residual @ residual / 160, rel=1e-9)
+    assert found.lower_bound <= found.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("max_iter", [0, 3])
+@pytest.mark.parametrize("kind", ["gated", "relu"])
+def test_unfinished_runs_are_confirmed(kind, max_iter):
+    problem = make_problem(40, 3, p=10, share=0.01)
+    problem = problem if kind == "gated" else cvxnn.CReLU.from_gated(problem)
+    solver = "rfista" if kind == "gated" else "al"
+    confirm(cvxnn.solve(problem, solver, max_iter=max_iter, on_failure="ignore"))
+
+
+def test_zero_rows_ties_and_singular_cones():
+    rng = np.random.default_rng(0)
+    X = rng.integers(-2, 3, (50, 3)).astype(float)
+    X[7] = 0
+    patterns = cvxnn.sample_patterns(X, 15, random_state=0)
+    problem = cvxnn.CReLU(X, rng.standard_normal(50), patterns, lam=0.01, singular="keep")
+    confirm(solve(problem, "newton", tol=1e-4))
+    confirm(solve(problem.with_lam(100.0), "al"))  # the zero model
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_dual_candidate_proves_what_the_package_says(solution, seed):
+    """Far from the optimum too, where other blocks limit the scaling; never above the optimum."""
+    rng = np.random.default_rng(seed)
+    Theta = rng.standard_normal(solution.dual.shape)
+    found = cvxnn.verify(dataclasses.replace(solution, dual=Theta))
+    expected, _ = lower_bound_of(solution.problem, Theta)
+    assert expected > 0
+    assert found.lower_bound == pytest.approx(expected, rel=1e-9)
+    assert found.lower_bound < solution.certificate.objective
+    assert [text.split(":")[0] for text in found.differences] == ["lower_bound"]
+    assert "NOT confirmed" in str(found)
+
+
+def test_claims_that_are_too_good_are_caught(solution):
+    claim = solution.certificate
+    scale = claim.objective
+    raised = tampered(solution, lower_bound=claim.lower_bound + 1e-6 * scale)
+    assert only_difference(raised).startswith("lower_bound: claimed")
+    lowered = tampered(solution, objective=claim.objective - 1e-8 * scale)
+    assert only_difference(lowered).startswith("objective: claimed")
+    assert only_difference(tampered(solution, lower_bound=np.nan)).startswith("lower_bound")
+    assert only_difference(tampered(solution, objective=np.nan)).startswith("objective")
+    zero = tampered(solution, zero_objective=2 * claim.zero_objective)
+    assert only_difference(zero).startswith("zero_objective")
+    assert only_difference(tampered(solution, scope="all networks")).startswith("scope")
+
+
+def test_claims_that_are_too_modest_are_true(solution):
+    claim = solution.certificate
+    modest = tampered(solution, lower_bound=0.5 * claim.lower_bound, objective=2 * claim.objective)
+    assert cvxnn.verify(modest).agrees
+
+
+def test_other_weights_are_caught(solution):
+    weights = solution.weights
+    if isinstance(weights, tuple):
+        longer = tuple(1.01 * part for part in weights)  # still in the cones
+    else:
+        longer = 1.01 * weights
+    differences = cvxnn.verify(dataclasses.replace(solution, weights=longer)).differences
+    assert differences[0].startswith("objective: claimed")
+    assert not any(text.startswith("max_violation") for text in differences)
+
+
+def test_a_cheaper_point_outside_the_cones_is_caught(relu):
+    """The relaxation's weights have a smaller objective, and nothing else gives them away."""
+    problem = relu.problem
+    gated = solve(problem.gated, "newton")
+    weights = (gated.weights, np.zeros_like(gated.weights))
+    cheat = tampered(
+        dataclasses.replace(relu, weights=weights),
+        objective=problem.objective(weights),
+        network_objective=problem.network_objective(problem.check_weights(weights)),
+    )
+    assert cheat.certificate.objective < 0.99 * relu.certificate.objective
+    found = cvxnn.verify(cheat)
+    assert found.max_violation > 1e-3
+    assert any(text.startswith("max_violation: claimed") for text in found.differences)
+    assert any("lower bound found is above the objective" in text for text in found.differences)
+
+
+def test_a_small_step_out_of_a_cone_is_caught(relu):
+    """By 1e-7 of the weights, with a certificate that says so and is right about the rest."""
+    problem, (V, W) = relu.problem, relu.weights
+    i, _, k = np.argwhere(V != 0)[0]
+    X, on = problem.operator.X, problem.patterns.mask[:, i]
+    tilde = np.where(on[:, None], X, -X) / np.linalg.norm(X, axis=1, keepdims=True)
+    tightest = np.argmin(tilde @ V[i, :, k])
+    outside = 1e-7 * np.abs(V).max()
+    moved = V.copy()
+    moved[i, :, k] -= ((tilde @ V[i, :, k])[tightest] + outside) * tilde[tightest]
+    honest = tampered(
+        dataclasses.replace(relu, weights=(moved, W)),
+        objective=problem.objective((moved, W)),
+        network_objective=problem.network_objective(np.concatenate([moved, W])),
+        max_violation=outside,
+    )
+    assert cvxnn.verify(honest).max_violation == pytest.approx(outside, rel=1e-6)
+    assert only_difference(honest).startswith("max_violation")
+
+
+def test_the_network_is_checked_on_its_own(relu):
+    value = relu.certificate.network_objective
+    better = tampered(relu, network_objective=value * (1 - 1e-8))
+    assert only_difference(better).startswith("network_objective: claimed")
+
+
+@pytest.mark.parametrize(
+    ("cls", "method", "mistake"),
+    [
+        (penalties.GroupNorm, "dual_limit", lambda limit: 1.01 * limit),
+        (losses.SquaredLoss, "value", lambda value: 0.99 * value),
+        (operators.SignedMatrix, "adjoint", lambda G: 0.99 * G),
+        (cones.Cones, "project", lambda result: (0.9 * result[0], result[1])),
+        (problems.CReLU, "network_objective", lambda value: 0.99 * value),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_mistake_in_the_package_is_noticed(relu, cls, method, mistake, monkeypatch):
+    correct = getattr(cls, method)
+    monkeypatch.setattr(cls, method, lambda *args, **kw: mistake(correct(*args, **kw)))
+    wrong = cvxnn.certify(relu.problem, relu.weights, relu.dual)
+    assert wrong != relu.certificate
+    assert not cvxnn.verify(dataclasses.replace(relu, certificate=wrong)).agrees
+
+
+def test_nothing_that_is_checked_takes_part_in_the_check(solution, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("verify has to do this itself")
+
+    suspects = (operators.ExpandedMatrix, operators.SignedMatrix, losses.SquaredLoss, cones.Cones)
+    groups = (penalties.GroupNorm, penalties.NeuronGroups, penalties.L1, penalties.L2)
+    for cls in (*suspects, *groups, penalties.NoPenalty, type(solution.problem)):
+        for name, value in vars(cls).items():
+            if callable(value) and not name.startswith("__"):
+                monkeypatch.setattr(cls, name, refuse)
+    assert cvxnn.verify(solution).agrees
+
+
+def test_only_containers_and_checks_are_imported():
+    tree = ast.parse(Path(verification.__file__).read_text())
+    imported = {
+        (node.module.removeprefix("cvxnn."), alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("cvxnn")
+        for alias in node.names
+    }
+    assert imported == {
+        ("arrays", "to_numpy"),
+        ("certificates", "Certificate"),
+        ("problems", "ConvexProblem"),
+        ("solvers", "Solution"),
+        ("validation", "check_array"),
+    }
+
+
+def test_projections_that_fail_only_lower_the_bound(relu, monkeypatch):
+    """Without any projection what remains is the bound of the gated relaxation."""
+
+    def give_up(*args, **kwargs):
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr(verification, "nnls", give_up)
+    found = cvxnn.verify(relu)
+    plain, _ = lower_bound_of(relu.problem.gated, relu.dual)
+    assert found.lower_bound == pytest.approx(plain, rel=1e-12)
+    assert found.lower_bound < 0.999 * relu.certificate.lower_bound
+    assert not found.agrees
+    assert "gave up and count unprojected" in str(found)
+
+
+def test_poor_multipliers_only_lower_the_bound(relu, monkeypatch):
+    exact = verification.nnls
+
+    def rough(A, b, maxiter):
+        gamma, norm = exact(A, b, maxiter=maxiter)
+        return gamma * 0.9 - 1e-3, norm  # and some of them negative
+
+    monkeypatch.setattr(verification, "nnls", rough)
+    found = cvxnn.verify(relu)
+    assert 0 < found.lower_bound < relu.certificate.lower_bound
+
+
+def test_what_is_not_known_is_refused(relu):
+    gated = solve(make_problem(), "rfista")
+
+    class HuberLoss(losses.SquaredLoss):
+        pass
+
+    for run in (gated, relu):
+        problem = run.problem.with_lam(run.problem.lam)
+        problem.loss = HuberLoss(problem.loss.Y)
+        with pytest.raises(NotImplementedError, match="loss HuberLoss"):
+            cvxnn.verify(dataclasses.replace(run, problem=problem))
+    problem = gated.problem.with_lam(gated.problem.lam)
+    problem.penalty_name = "pattern"
+    with pytest.raises(NotImplementedError, match="penalty 'pattern'"):
+        cvxnn.verify(dataclasses.replace(gated, problem=problem))
+
+
+def test_bad_input_is_refused(relu):
+    with pytest.raises(TypeError, match="solution must be a Solution, got CReLU"):
+        cvxnn.verify(relu.problem)
+    with pytest.raises(ValueError, match="dual must have shape"):
+        cvxnn.verify(dataclasses.replace(relu, dual=relu.dual[:-1]))
+    with pytest.raises(ValueError, match=r"dual .*NaN"):
+        cvxnn.verify(dataclasses.replace(relu, dual=np.nan * relu.dual))
+    with pytest.raises(ValueError, match="weights must have shape"):
+        cvxnn.verify(dataclasses.replace(relu, weights=relu.weights[0]))
+
+
+def test_the_report_in_words(relu):
+    text = str(cvxnn.verify(relu))
+    assert text.startswith("certificate confirmed: C-ReLU over 8 given patterns\nfound: objective")
+    for part in ("one product a pattern", "cones, row by row", "the ReLU network's own objective"):
+        assert part in text
+    assert "differs" not in text
+    assert "differs: lower_bound: claimed 1000, found 0." in str(
+        cvxnn.verify(tampered(relu, lower_bound=1000.0))
+    )
