@@ -298,8 +298,8 @@ UNKNOWN_NAMES = {
     "solver, upper case": ("RFISTA", "rfista", lambda name: solve(reference_problem(), name)),
     "stop": ("gapp", "gap", lambda name: solve(reference_problem(), stop=name)),
     "on_failure": ("rais", "raise", lambda name: solve(reference_problem(), on_failure=name)),
-    "step": ("tightnes", "tightness", lambda name: solve(reference_problem(), step=name)),
-    "option": ("restrt", "restart", lambda name: solve(reference_problem(), **{name: False})),
+    "step": ("tightnes", "tightness", lambda name: solve(reference_problem(), "rfista", step=name)),
+    "option": ("max_itr", "max_iter", lambda name: solve(reference_problem(), **{name: 5})),
     "option of rfista": (
         "max_backtrack",
         "max_backtracks",
@@ -586,12 +586,20 @@ BAD_SOLVE = {
     "solver None": ({"solver": None}, TypeError, "^solver must be a name or a solver object"),
     "solver number": ({"solver": 5}, TypeError, "^solver must be a name or a solver object"),
     "solver direct": ({"solver": "direct"}, ValueError, "'direct' does not .* penalty 'neuron'"),
-    "solver lsmr": ({"solver": "lsmr"}, ValueError, "use one of: rfista, cvxpy"),
+    "solver lsmr": ({"solver": "lsmr"}, ValueError, "use one of: newton, rfista, cvxpy"),
     "options for an object": (
         {"solver": RFISTA(), "restart": False},
         TypeError,
         "options .'restart'. are for a solver given by name",
     ),
+    "option of another solver": ({"restart": False}, TypeError, "solver 'newton' has 'restart'"),
+    "unknown conic solver": (
+        {"solver": "cvxpy", "backend": "CLARABLE"},
+        ValueError,
+        "no solver 'CLARABLE' here; installed: .*CLARABEL",
+    ),
+}
+BAD_RFISTA = {
     "first_step zero": ({"first_step": 0}, ValueError, "^first_step must be > 0"),
     "first_step text": ({"first_step": "1"}, TypeError, "^first_step must be a real number"),
     "shrink one": ({"shrink": 1}, ValueError, "^shrink must be < 1"),
@@ -599,11 +607,6 @@ BAD_SOLVE = {
     "grow": ({"grow": 0.5}, ValueError, "^grow must be >= 1"),
     "tightness": ({"tightness": 0.5}, ValueError, "^tightness must be >= 1"),
     "max_backtracks": ({"max_backtracks": 0}, ValueError, "^max_backtracks must be a positive"),
-    "unknown conic solver": (
-        {"solver": "cvxpy", "backend": "CLARABLE"},
-        ValueError,
-        "no solver 'CLARABLE' here; installed: .*CLARABEL",
-    ),
 }
 BAD_WARM_START = {
     "other patterns": (WEIGHTS[:-1], ValueError, "must have shape"),
@@ -622,6 +625,13 @@ BAD_WARM_START = {
 def test_bad_settings_are_refused_before_any_work(problem, settings, error, message):
     with pytest.raises(error, match=message):
         solve(problem, **settings)
+    assert problem.operator.passes.total == 0
+
+
+@pytest.mark.parametrize(("settings", "error", "message"), as_params(BAD_RFISTA))
+def test_bad_settings_of_a_solver_are_refused_before_any_work(problem, settings, error, message):
+    with pytest.raises(error, match=message):
+        solve(problem, "rfista", **settings)
     assert problem.operator.passes.total == 0
 
 

@@ -140,6 +140,30 @@ def test_bias_and_normalisation(alone, kind, settings):
     assert_optimal(cvxnn.solve(problem, "newton", tol=1e-7), tol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("n", "d", "C", "p", "share"), [(60, 5, 1, 5, 1e-4), (5, 10, 3, 12, 1e-6), (30, 3, 2, 12, 1e-6)]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_lam(alone, kind, n, d, C, p, share):
+    """The way from lambda_max is long; the oracle's own accuracy ends before."""
+    problem = make(kind, *make_data(n, d, C), p=p, share=share)
+    solution = cvxnn.solve(problem, "newton", tol=1e-6)
+    assert solution.converged
+    assert solution.certificate.objective < 0.5 * solution.certificate.zero_objective
+    assert_feasible(problem, blocks_of(solution))
+
+
+@pytest.mark.parametrize("seed", [0, 3, 4])
+def test_thin_cones(alone, seed):
+    """Rows that are nearly parallel leave cones in which only long steps fit anything."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((8, 1)) + 1e-2 * rng.standard_normal((8, 3))
+    patterns = cvxnn.Patterns.from_mask(rng.random((8, 4)) < 0.5)
+    settings = {"share": 1e-3, "patterns": patterns, "singular": "keep"}
+    problem = make("relu", X, rng.standard_normal(8), **settings)
+    assert_optimal(cvxnn.solve(problem, "newton", tol=1e-6))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_patterns(alone, kind):
     """One pattern, the one that holds everywhere, and masks that no gate produces."""
@@ -206,7 +230,7 @@ def test_units_do_not_matter(alone, kind, of_data, of_target):
 @pytest.mark.parametrize(("kind", "other"), [("gated", "rfista"), ("relu", "al")])
 def test_the_first_order_solvers_agree(alone, kind, other):
     """On a problem that is larger than the oracle's."""
-    problem = make(kind, *make_data(80, 5), p=40, share=0.1)
+    problem = make(kind, *make_data(80, 3), p=40, share=0.1, normalize=True)
     mine = cvxnn.solve(problem, "newton", tol=1e-7)
     theirs = cvxnn.solve(problem, other, tol=1e-6)
     assert mine.converged
@@ -358,6 +382,19 @@ def test_a_start_far_away_does_no_harm(kind):
     far = cvxnn.solve(problem, "newton", tol=1e-7, warm_start=1e3 * U)
     assert far.converged
     assert far.certificate.objective == pytest.approx(cold.certificate.objective, rel=1e-7)
+
+
+def test_a_start_outside_the_cones_is_projected(alone):
+    """Gated weights, whose objective is below that of every feasible point."""
+    problem = make("relu", *make_data(40, 3), share=0.02)
+    gated = cvxnn.solve(problem.gated, "newton", tol=1e-7).weights
+    outside = np.concatenate([gated, np.zeros_like(gated)])
+    assert problem.max_violation(outside) > 1e-3
+    settings = {"max_iter": 500, "max_seconds": 10}
+    solution = cvxnn.solve(problem, "newton", tol=1e-7, warm_start=outside, **settings)
+    projected, _ = problem.make_feasible(outside)
+    assert solution.history[0].objective == pytest.approx(problem.objective(projected))
+    assert_optimal(solution, tol=1e-7)
 
 
 # ---- limits ------------------------------------------------------------------------------------

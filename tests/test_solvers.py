@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import cvxnn
 from conftest import make_problem
@@ -106,10 +107,22 @@ def test_zero_iterations_certify_the_start(problem):
     assert solution.certificate.objective == pytest.approx(solution.certificate.zero_objective)
 
 
+def test_auto_takes_newton_for_the_neuron_penalty_on_numpy_arrays():
+    gated = make_problem()
+    assert cvxnn.solve(gated).solver.name == "newton"
+    assert cvxnn.solve(cvxnn.CReLU.from_gated(gated)).solver.name == "newton"
+    X, Y = torch.asarray(gated.operator.X), torch.asarray(gated.loss.Y)
+    on_tensors = cvxnn.CGReLU(X, Y, gated.patterns, lam=gated.lam)
+    assert cvxnn.solve(on_tensors).solver.name == "rfista"
+    for penalty in ("feature", "l1"):
+        assert cvxnn.solve(make_problem(penalty=penalty)).solver.name == "rfista"
+
+
 def test_auto_takes_least_squares_solvers_where_they_apply(monkeypatch):
-    assert cvxnn.solve(make_problem()).solver.name == "rfista"
     assert cvxnn.solve(make_problem(penalty="l2")).solver.name == "direct"
     assert cvxnn.solve(make_problem().with_lam(0)).solver.name == "direct"
+    relu = cvxnn.CReLU.from_gated(make_problem().with_lam(0))
+    assert cvxnn.solve(relu).solver.name == "decomposition"
     monkeypatch.setattr("cvxnn.problems.MAX_KERNEL_ROWS", 10)
     large = make_problem(penalty="l2")
     assert cvxnn.solve(large).solver.name == "lsmr"

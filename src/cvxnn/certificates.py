@@ -40,7 +40,8 @@ class Certificate:
         the objective itself vanishes.
     scope : the problem that is bounded, in words.
     dual_infeasibility : ||M'Theta|| / (||M|| ||Theta||) at lam = 0, where the dual constraint is
-        an equation that holds to rounding only; exactly 0 otherwise.
+        an equation that holds to rounding only; exactly 0 otherwise. The lower bound takes it into
+        account and then holds among weights no larger than these.
     max_violation : largest distance of a block from a half-space of its cone; 0 without cones.
     network_objective : value of the mapped network itself, measured on its own predictions: an
         upper bound for the non-convex problem whatever the patterns are. None without cones.
@@ -120,6 +121,8 @@ def certify_with_dual(
         bound, its_infeasibility = lower_bound_of(problem, gradient)
         if bound > lower_bound:
             dual, lower_bound, infeasibility = gradient, bound, its_infeasibility
+    if infeasibility > 0:
+        lower_bound = max(lower_bound - _error_of_bound(problem, U, dual), 0.0)
     certificate = Certificate(
         objective=objective,
         lower_bound=lower_bound,
@@ -130,6 +133,14 @@ def certify_with_dual(
         network_objective=problem.network_objective(U),
     )
     return certificate, dual
+
+
+def _error_of_bound(problem: ConvexProblem, U: Array, Theta: Array) -> float:
+    """What M'Theta = e != 0 may cost at lam = 0: f(M U) >= D + <e, U>, which is no less than
+    D - sum ||e_i|| ||U_i||, so that the bound holds among weights no larger than U."""
+    xp = array_namespace(U)
+    e = problem.operator_double.adjoint(problem.range_complement(Theta))
+    return float(xp.sum(xp.sqrt(xp.sum(e * e, axis=1) * xp.sum(U * U, axis=1))))
 
 
 def lower_bound_of(

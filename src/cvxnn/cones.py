@@ -419,7 +419,8 @@ class _Projection:
         w = self.result[live]
         size = np.linalg.norm(w, axis=1)
         if self.offsets is None:
-            zero = size <= ZERO * self._scale(live)
+            full = self.state.count[live] == self.cones.d  # nothing but zero is tight on all these
+            zero = full | (size <= ZERO * self._scale(live))
             self.result[live[zero]] = 0.0
             reached = zero | (size <= self.enough[live])
             live, w, size = live[~reached], w[~reached], size[~reached]

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any, overload
@@ -21,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
-from cvxnn.arrays import to_numpy
+from cvxnn.arrays import array_namespace, like, to_numpy
 from cvxnn.certificates import certify_with_dual
 from cvxnn.modelfile import write_atomically
 from cvxnn.problems import ConvexProblem, check_problem, lambda_max
@@ -79,7 +81,8 @@ class Path:
     def coefs(self) -> np.ndarray:
         """All weights: (points, p, d, C), for C-ReLU (points, 2p, d, C) with V before W."""
         weights = [self.problem.check_weights(solution.weights) for solution in self.solutions]
-        return np.stack([to_numpy(U) for U in weights])
+        shape = (len(weights), *self.problem.weight_shape)
+        return np.array([to_numpy(U) for U in weights]).reshape(shape)
 
     @property
     def objectives(self) -> np.ndarray:
@@ -135,9 +138,9 @@ def path(
     min_loss : end as soon as the loss falls below this share of the zero model's.
     max_seconds : for the whole path; a point that is not finished in time is left out.
     callback : called with each `Solution`; a true answer ends the path.
-    checkpoint : a file that is written after every point. If it is there already and belongs to
-        the same problem, grid and tolerance, its points are taken, certified afresh, and the path
-        goes on from the last.
+    checkpoint : a file that is written after every point. If it is there already, it has to be of
+        the same problem, grid and tolerance. Its points are certified afresh, and those that meet
+        the tolerance are taken instead of being solved for again.
     progress : print a line for each point to stderr.
 
     An interrupt (Ctrl-C) ends the path and returns the points that were finished. A point whose
@@ -147,44 +150,52 @@ def path(
     tol = check_number(tol, "tol", minimum=0)
     min_loss = check_number(min_loss, "min_loss", minimum=0, maximum=1)
     check_flag(progress, "progress")
+    end = None
     if max_seconds is not None:
-        check_number(max_seconds, "max_seconds", minimum=0, strict=True)
+        end = time.perf_counter() + check_number(max_seconds, "max_seconds", minimum=0, strict=True)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
     grid = _grid(problem, n_lams, eps, lams)
-    file = None if checkpoint is None else _Checkpoint(FilePath(checkpoint), problem, grid, tol)
-    solutions: list[Solution] = [] if file is None else file.read(solver)
-    left = max_seconds
+    file = None if checkpoint is None else _Checkpoint(checkpoint, problem, grid, tol)
+    stored = [] if file is None else file.read()
+    solutions: list[Solution] = []
     message = "all points are reached"
-    for lam in grid[len(solutions) :]:
-        solution = solve(
-            problem.with_lam(float(lam)),
-            solver,
-            tol=tol,
-            max_seconds=left,
-            warm_start=solutions[-1] if solutions else None,
-            **options,
-        )
-        if solution.status in (Status.INTERRUPTED, Status.TIME_LIMIT):
-            message = f"{solution.status.help} at lam = {lam:.4g}"
-            break
-        if solutions:  # what later points no longer need may be large
-            solutions[-1] = replace(solutions[-1], state=None)
-        solutions.append(solution)
-        if file is not None:
-            file.write(solutions)
-        if progress:
-            sys.stderr.write(_line(solution, len(solutions), len(grid)) + "\n")
-        reason = _reason_to_stop(solution, min_loss, callback)
-        if reason:
-            message = reason
-            break
-        if left is not None:
-            left -= solution.seconds
-            if left <= 0:
-                message = "the time limit is reached"
+    try:
+        for k, lam in enumerate(grid.tolist()):
+            if k < len(stored):
+                solution = stored[k]
+            else:
+                solution = solve(
+                    problem.with_lam(lam),
+                    solver,
+                    tol=tol,
+                    max_seconds=None if end is None else max(end - time.perf_counter(), 1e-9),
+                    warm_start=solutions[-1] if solutions else None,
+                    **options,
+                )
+            if solution.status in _UNFINISHED:
+                message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
                 break
+            if solutions:  # what later points no longer need may be large
+                solutions[-1] = replace(solutions[-1], state=None)
+            solutions.append(solution)
+            if file is not None and k >= len(stored):
+                file.write(solutions)
+            if progress:
+                sys.stderr.write(_line(solution, k + 1, len(grid)) + "\n")
+            reason = _reason_to_stop(solution, min_loss, callback)
+            if reason:
+                message = reason
+                break
+    except KeyboardInterrupt:  # between two solves
+        message = _UNFINISHED[Status.INTERRUPTED]
     return Path(problem, tuple(solutions), grid, message)
+
+
+_UNFINISHED = {
+    Status.INTERRUPTED: "interrupted",
+    Status.TIME_LIMIT: "the time limit was reached",
+}
 
 
 def _grid(problem: ConvexProblem, n_lams: int, eps: float, lams: Any) -> np.ndarray:
@@ -194,10 +205,12 @@ def _grid(problem: ConvexProblem, n_lams: int, eps: float, lams: Any) -> np.ndar
             raise ValueError("lams must be a list of positive numbers")
         return np.sort(grid)[::-1].copy()
     n_lams = check_integer(n_lams, "n_lams", minimum=1)
-    check_number(eps, "eps", minimum=0, strict=True, maximum=1)
+    eps = check_number(eps, "eps", minimum=0, strict=True, maximum=1)
+    if problem.penalty_name in ("l2", "none"):
+        raise ValueError(f"penalty {problem.penalty_name!r} has no lambda_max: give lams")
     largest = lambda_max(problem)
     if largest == 0:
-        raise ValueError("lambda_max is 0, the zero model fits exactly: give lams")
+        raise ValueError("lambda_max is 0, the zero model is optimal for every lam: give lams")
     return np.geomspace(largest, eps * largest, n_lams) if n_lams > 1 else np.array([largest])
 
 
@@ -206,7 +219,8 @@ def _reason_to_stop(
 ) -> str:
     certificate, problem = solution.certificate, solution.problem
     penalty = problem.penalty.value(problem.check_weights(solution.weights))
-    if certificate.objective - penalty < min_loss * certificate.zero_objective:
+    loss = max(certificate.objective - penalty, 0.0)  # the difference may be rounding
+    if loss < min_loss * certificate.zero_objective:
         return f"the loss is below {min_loss:g} of the zero model's"
     if callback is not None and callback(solution):
         return "the callback asked to stop"
@@ -226,10 +240,17 @@ class _Checkpoint:
     """The finished points of a path in a safetensors file: data only, replaced as a whole."""
 
     def __init__(
-        self, file: FilePath, problem: ConvexProblem, grid: np.ndarray, tol: float
+        self, file: str | PathLike[str], problem: ConvexProblem, grid: np.ndarray, tol: float
     ) -> None:
-        self.file, self.problem, self.grid, self.tol = file, problem, grid, tol
+        if not isinstance(file, (str, PathLike)):
+            raise TypeError(f"checkpoint must be the name of a file, got {type(file).__name__}")
+        self.file, self.problem, self.grid, self.tol = FilePath(file), problem, grid, tol
+        if not self.file.parent.is_dir():
+            raise FileNotFoundError(f"checkpoint: there is no folder {self.file.parent}")
+        if self.file.is_dir():
+            raise IsADirectoryError(f"checkpoint: {self.file} is a folder")
 
+    @cached_property
     def _fingerprint(self) -> str:
         """Of everything that a path depends on."""
         problem = self.problem
@@ -252,17 +273,17 @@ class _Checkpoint:
             points.append(
                 {
                     "solver": solution.solver.name,
-                    "status": str(solution.status),
                     "message": solution.message,
                     "n_iter": solution.n_iter,
                     "n_products": solution.n_products,
                     "seconds": solution.seconds,
                 }
             )
-        header = {"version": VERSION, "fingerprint": self._fingerprint(), "points": points}
+        header = {"version": VERSION, "fingerprint": self._fingerprint, "points": points}
         write_atomically(self.file, serialize_tensors(tensors, {"cvxnn-path": json.dumps(header)}))
 
-    def read(self, solver: str | Solver) -> list[Solution]:
+    def read(self) -> list[Solution]:
+        """The points up to the first that does not meet the tolerance; none without a file."""
         if not self.file.exists():
             return []
         content = self.file.read_bytes()
@@ -276,38 +297,45 @@ class _Checkpoint:
                 header["fingerprint"],
                 header["points"],
             )
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{self.file} is not a path checkpoint, or damaged") from error
         if version != VERSION:
             raise CheckpointError(f"{self.file} has format version {version}, not {VERSION}")
-        if fingerprint != self._fingerprint():
+        if fingerprint != self._fingerprint:
             raise CheckpointError(
                 f"{self.file} belongs to another problem, grid or tolerance: remove it, or choose "
                 "another file"
             )
+        solutions = []
         try:
-            return [self._restore(tensors, k, point) for k, point in enumerate(points)]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            for k, point in enumerate(points):
+                solution = self._restore(tensors, k, point)
+                if solution.certificate.relative_gap > self.tol:
+                    break
+                solutions.append(solution)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise CheckpointError(f"{self.file} is inconsistent: {error}") from error
+        return solutions
 
     def _restore(self, tensors: dict[str, np.ndarray], k: int, point: dict[str, Any]) -> Solution:
         problem = self.problem.with_lam(float(self.grid[k]))
         U = np.zeros(problem.weight_shape, dtype=tensors[f"{k}.weights"].dtype)
         U[tensors[f"{k}.blocks"]] = tensors[f"{k}.weights"]
         weights = problem.check_weights(U)
-        certificate, dual = certify_with_dual(problem, weights, tensors[f"{k}.dual"])
-        solver = SOLVERS[point["solver"]]() if point["solver"] in SOLVERS else choose(problem)
+        dual = check_array(tensors[f"{k}.dual"], "dual").reshape(problem.loss.Y.shape)
+        dual = like(problem.operator.X, dual, dtype=array_namespace(problem.operator.X).float64)
+        certificate, dual = certify_with_dual(problem, weights, dual)
         return Solution(
             problem=problem,
             weights=problem.present(weights),
             certificate=certificate,
             dual=dual,
-            status=Status(point["status"]),
+            status=Status.CONVERGED,
             message=str(point["message"]),
             n_iter=int(point["n_iter"]),
             n_products=int(point["n_products"]),
             seconds=float(point["seconds"]),
             history=(),
-            solver=solver,
+            solver=SOLVERS[point["solver"]]() if point["solver"] in SOLVERS else choose(problem),
             state=None,
         )

@@ -161,7 +161,8 @@ class _Output:
         gradient: np.ndarray = loss.gradient(self.fit[:, None])[:, 0]
         self.theta = gradient if state is None else state.theta
         self.curvature = loss.conjugate_curvature(self.theta[:, None])[:, 0]
-        self._sigma_unit = float(self.curvature.mean() / np.linalg.norm(blocks.X, 2) ** 2)
+        largest = float(np.linalg.eigvalsh(blocks.X.T @ blocks.X)[-1]) or 1.0
+        self._sigma_unit = float(self.curvature.mean()) / largest
         self.sigma = FIRST_SIGMA * self._sigma_unit
         if state is not None and len(live):
             self.sigma = state.kappa * self._mean_norm() / self.lam
@@ -226,7 +227,8 @@ class _Output:
         threshold = self.sigma * self.lam
         q = self.blocks.project(self.centre + self.sigma * correlation, threshold)
         norms = row_norms(q)
-        U = q * np.maximum(1 - threshold / np.maximum(norms, 1e-300), 0.0)[:, None]
+        kept = norms > threshold
+        U = q * np.where(kept, 1 - threshold / np.where(kept, norms, 1.0), 0.0)[:, None]
         phi = self.loss.conjugate(theta[:, None]) + float(np.sum(U * U)) / (2 * self.sigma)
         return Point(theta, correlation, q, norms, U, phi)
 
