@@ -121,6 +121,11 @@ class ExpandedMatrix:
             total = piece if total is None else total + piece
         return total * xp.matmul(self.X, self.X.T)
 
+    @cached_property
+    def mask_by_pattern(self) -> np.ndarray:
+        """The mask with the rows of a pattern side by side: (p, n)."""
+        return np.ascontiguousarray(self.mask.T)
+
     def in_double(self) -> ExpandedMatrix:
         """The same operator in float64; it keeps no float copy of the mask."""
         return self._in_precision("float64")

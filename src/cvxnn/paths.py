@@ -217,13 +217,13 @@ def _grid(problem: ConvexProblem, n_lams: int, eps: float, lams: Any) -> np.ndar
 def _reason_to_stop(
     solution: Solution, min_loss: float, callback: Callable[[Solution], object] | None
 ) -> str:
+    if callback is not None and callback(solution):
+        return "the callback asked to stop"
     certificate, problem = solution.certificate, solution.problem
     penalty = problem.penalty.value(problem.check_weights(solution.weights))
     loss = max(certificate.objective - penalty, 0.0)  # the difference may be rounding
     if loss < min_loss * certificate.zero_objective:
         return f"the loss is below {min_loss:g} of the zero model's"
-    if callback is not None and callback(solution):
-        return "the callback asked to stop"
     return ""
 
 
@@ -310,7 +310,7 @@ class _Checkpoint:
         try:
             for k, point in enumerate(points):
                 solution = self._restore(tensors, k, point)
-                if solution.certificate.relative_gap > self.tol:
+                if not solution.certificate.relative_gap <= self.tol:
                     break
                 solutions.append(solution)
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:

@@ -160,7 +160,7 @@ class _Output:
         self._best = (live, self.centre)
         gradient: np.ndarray = loss.gradient(self.fit[:, None])[:, 0]
         self.theta = gradient if state is None else state.theta
-        self.curvature = loss.conjugate_curvature(self.theta[:, None])[:, 0]
+        self.curvature = self._curvature(self.theta)
         largest = float(np.linalg.eigvalsh(blocks.X.T @ blocks.X)[-1]) or 1.0
         self._sigma_unit = float(self.curvature.mean()) / largest
         self.sigma = FIRST_SIGMA * self._sigma_unit
@@ -200,6 +200,7 @@ class _Output:
                 point.correlation, point.projected, self.centre, self.sigma
             )
             gap = self._note(point, fit, rows)
+            self.curvature = self._curvature(point.theta)
             error = math.sqrt(float(residual @ (residual / self.curvature)))
             moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
             enough = 0.8 * tol if self.lam == self.target else ROUGHLY
@@ -235,6 +236,10 @@ class _Output:
     def _wanted_fit(self, theta: np.ndarray) -> np.ndarray:
         fit: np.ndarray = self.loss.conjugate_gradient(theta[:, None])[:, 0]
         return fit
+
+    def _curvature(self, theta: np.ndarray) -> np.ndarray:
+        curvature: np.ndarray = self.loss.conjugate_curvature(theta[:, None])[:, 0]
+        return curvature
 
     def _linearise(self, point: Point) -> Linearisation:
         threshold = self.sigma * self.lam

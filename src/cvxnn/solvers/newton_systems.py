@@ -147,7 +147,6 @@ class ProductSystem:
         self.operator = operator
         self._X = operator.X.astype(np.float32)
         self._row_squares = np.einsum("ij,ij->i", operator.X, operator.X)
-        self._mask = np.ascontiguousarray(operator.mask.T)  # (p, n)
         self._gram: np.ndarray | None = None
         self._dense = False
         self._preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
@@ -207,7 +206,7 @@ class ProductSystem:
 
     def _directions(self, blocks: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
         """V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
-        mask = self._mask[self._patterns[blocks]]
+        mask = self.operator.mask_by_pattern[self._patterns[blocks]]
         scaled = self._at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
         V = scaled.astype(np.float32) @ self._X.T
         V *= mask
