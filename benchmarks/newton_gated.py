@@ -29,13 +29,14 @@ NAME = "newton_gated"
 SHARES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001)  # of lambda_max
 UCI_SHARES = (0.1, 0.01)
 UCI_PATTERNS = 500
-LADDER_PATIENCE = 1 / 3  # these run several times for each lam
+LADDER_PATIENCE = 0.5  # these run several times for each lam
 MAX_BYTES = 1e9  # of our peak, on all instances
 
 RFISTA = Entrant(
     "R-FISTA",
     "solve_cvxnn",
     ladder=({"solver": "rfista", "tol": GOAL},),
+    patience=2.0,
     environment={"CVXNN_NATIVE": "0"},  # NumPy products in float64, as in the first release
 )
 ADELIE = Entrant(

@@ -32,7 +32,7 @@ UCI_LAMBDAS, UCI_PATTERNS = (1e-3, 1e-4), 100
 MUST_SOLVE = 4000  # rows up to which every instance has to reach the goal
 AL_GAP = 1e-3
 CONIC_BYTES = 4 * 16  # the matrix and the constraints, of V and of W; a value and an index
-LADDER_PATIENCE = 1 / 3  # these run several times for each lam
+LADDER_PATIENCE = 0.5  # these run several times for each lam
 
 AL = Entrant(
     "AL",

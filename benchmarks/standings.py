@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.contest import GOAL, SOLVER, Entrant, Run
+from benchmarks.contest import GOAL, SOLVER, Entrant, Run, is_complete
 from benchmarks.record import Row, Rows, geometric_mean, markdown_table
 
 COLOURS = ("#1f5a96", "#c65d1e", "#3c7a3c", "#8a5aa8", "#7a7a7a", "#b5a000")
@@ -189,9 +189,7 @@ def profile_times(entrants: Sequence[Entrant], rows: Rows, gap: float) -> dict[s
 
     def shortest(runs: Sequence[Run]) -> float:
         solved = [
-            run["seconds"]
-            for run in runs
-            if run.get("gap", math.inf) <= gap * (1 + 1e-3) and run["status"] != "time_limit"
+            run["seconds"] for run in runs if is_complete(run) and run["gap"] <= gap * (1 + 1e-3)
         ]
         return min(solved, default=math.inf)
 

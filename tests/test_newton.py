@@ -153,7 +153,7 @@ def test_small_lam(alone, kind, n, d, C, p, share):
     assert_feasible(problem, blocks_of(solution))
 
 
-@pytest.mark.parametrize("seed", [0, 3, 4])
+@pytest.mark.parametrize("seed", [3, 4, 6])
 def test_thin_cones(alone, seed):
     """Rows that are nearly parallel leave cones in which only long steps fit anything."""
     rng = np.random.default_rng(seed)

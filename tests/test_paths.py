@@ -2,6 +2,7 @@
 that go on where a path ended and refuse what is not theirs."""
 
 import dataclasses
+import itertools
 import json
 import re
 
@@ -36,7 +37,8 @@ def blocks_of(solution):
 
 def stop_after(count):
     """A callback that ends the path at that point."""
-    return lambda solution, seen=iter(range(1, 1000)): next(seen) == count
+    numbers = itertools.count(1)
+    return lambda solution: next(numbers) == count
 
 
 def assert_same(first, second):
@@ -112,7 +114,7 @@ def test_targets_that_are_zero_need_lams(problem):
     nothing = cvxnn.CGReLU(
         problem.operator.X, 0 * problem.loss.Y, problem.patterns, lam=problem.lam
     )
-    with pytest.raises(ValueError, match="lambda_max is 0.*give lams"):
+    with pytest.raises(ValueError, match=r"lambda_max is 0.*give lams"):
         path(nothing)
     assert path(nothing, lams=[0.1]).objectives.tolist() == [0.0]
 
@@ -136,14 +138,14 @@ def test_every_point_is_proven_and_equals_a_cold_solve(kind, C, tol):
         assert point.certificate.objective <= cold.objective / (1 - tol)
         assert point.certificate.lower_bound <= cold.objective * (1 + 1e-12)
         again = cvxnn.certify(point.problem, point.weights, point.dual)
-        assert again.relative_gap == pytest.approx(point.certificate.relative_gap, abs=1e-10)
+        assert again.relative_gap <= point.certificate.relative_gap + 1e-10
 
 
 @pytest.mark.parametrize("C", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_warm_starts_save_iterations(kind, C):
     problem = make(kind, C)
-    result = path(problem, n_lams=25, tol=1e-3)
+    result = path(problem, n_lams=20, tol=1e-3)
     cold = [solve(problem.with_lam(lam), tol=1e-3).n_iter for lam in result.lams]
     assert sum(point.n_iter for point in result) < 0.7 * sum(cold)
 
@@ -287,28 +289,31 @@ def test_time_limit(problem):
 
 def test_the_time_limit_is_for_the_whole_path(problem, monkeypatch):
     """Whatever the time goes to: here a callback."""
-    clock = iter(range(0, 10**6, 10))
-    monkeypatch.setattr(paths.time, "perf_counter", lambda: next(clock))
-    result = path(problem, n_lams=4, max_seconds=25, on_failure="ignore")
-    assert len(result) < 4
-    assert "time limit" in result.message
+    ticks, pauses = itertools.count(), []
+    monkeypatch.setattr("time.perf_counter", lambda: 1e-3 * next(ticks) + sum(pauses))
+
+    def slow(solution):
+        pauses.append(10)
+
+    result = path(problem, n_lams=5, max_seconds=25, callback=slow, on_failure="ignore")
+    assert len(result) == 3
+    assert result.message == f"the time limit was reached at lam = {result.planned[3]:.4g}"
 
 
 def interrupt_after(count, monkeypatch):
     """Ctrl-C in the solve of the point after `count` points."""
-    calls = iter(range(1000))
+    numbers = itertools.count()
+
+    def callback(progress):
+        raise KeyboardInterrupt
 
     def interrupted(*args, **kwargs):
-        def callback(progress):
-            raise KeyboardInterrupt
-
-        number = next(calls)
-        return solve(*args, **kwargs, callback=callback if number == count else None)
+        return solve(*args, **kwargs, callback=callback if next(numbers) == count else None)
 
     monkeypatch.setattr(paths, "solve", interrupted)
 
 
-@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("count", [1, 2])
 def test_an_interrupt_in_a_solve_returns_the_points_until_then(problem, monkeypatch, count):
     everything = path(problem, n_lams=5)
     interrupt_after(count, monkeypatch)
@@ -332,10 +337,10 @@ def test_an_interrupt_between_solves_returns_the_points_until_then(problem):
 
 def test_a_path_without_points(problem, monkeypatch):
     interrupt_after(0, monkeypatch)
-    result = path(problem, n_lams=5, on_failure="ignore")
+    result = path(problem, lams=[0.1, 0.2], on_failure="ignore")
     assert len(result) == len(result.lams) == len(result.objectives) == result.seconds == 0
     assert result.coefs.shape == (0, *problem.weight_shape)
-    assert repr(result).startswith("Path(no points of 5: interrupted at lam")
+    assert repr(result) == "Path(no points of 2: interrupted at lam = 0.2)"
 
 
 def test_a_point_that_misses_the_tolerance_stays_with_what_it_proves(problem):
@@ -386,14 +391,13 @@ def test_other_penalties(penalty):
     ("kind", "solver"),
     [
         ("gated", "rfista"),
-        ("gated", RFISTA()),
         ("gated", "cvxpy"),
         ("relu", "al"),
-        ("relu", AL()),
+        ("relu", AL(window=None)),
         ("gated", "newton"),
         ("relu", "newton"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_other_solvers(kind, solver):
     problem = make(kind)
@@ -448,7 +452,7 @@ def test_a_finished_path_is_not_solved_again(kind, C, file, monkeypatch):
     assert second.message == "all points are reached"
     np.testing.assert_array_equal(first.coefs, second.coefs)
     np.testing.assert_array_equal(first.n_active, second.n_active)
-    np.testing.assert_allclose(first.relative_gaps, second.relative_gaps, atol=1e-10)
+    assert np.all(second.relative_gaps <= first.relative_gaps + 1e-10)
     assert second.seconds == pytest.approx(first.seconds)
     for one, other in zip(first, second, strict=True):
         assert other.converged
@@ -536,45 +540,53 @@ def test_the_file_is_replaced_as_a_whole(problem, file, monkeypatch):
     assert list(file.parent.iterdir()) == [file]
 
 
-OTHERS = {
-    "n_lams": ({}, {"n_lams": 5}),
-    "eps": ({}, {"eps": 0.2}),
-    "lams": ({}, {"lams": [0.1]}),
-    "tol": ({}, {"tol": 1e-5}),
-    "another kind": ({"kind": "relu"}, {}),
-    "another penalty": ({"penalty": "l1"}, {}),
-    "more outputs": ({"C": 2}, {}),
-    "fewer patterns": ({"p": 14}, {}),
-    "fewer rows": ({"n": 29}, {}),
-    "unit columns": ({"normalize": True}, {}),
+OTHER_SETTINGS = {
+    "n_lams": {"n_lams": 4},
+    "eps": {"eps": 0.2},
+    "lams": {"lams": [0.1]},
+    "tol": {"tol": 1e-5},
+}
+OTHER_PROBLEMS = {
+    "another kind": {"kind": "relu"},
+    "another penalty": {"penalty": "l1"},
+    "more outputs": {"C": 2},
+    "fewer patterns": {"p": 14},
+    "fewer rows": {"n": 29},
+    "unit columns": {"normalize": True},
 }
 
 
-@pytest.mark.parametrize(("changes", "settings"), OTHERS.values(), ids=OTHERS)
-def test_the_checkpoint_of_another_path_is_refused(file, problem, changes, settings):
-    lams = np.array([0.3, 0.2])
-    path(problem, lams=lams, checkpoint=file)
+@pytest.mark.parametrize("changes", OTHER_SETTINGS.values(), ids=OTHER_SETTINGS)
+def test_the_checkpoint_of_another_grid_or_tolerance_is_refused(file, problem, changes):
+    settings = {"n_lams": 3, "eps": 0.1, "checkpoint": file}
+    path(problem, **settings)
     before = file.read_bytes()
-    grid = {"lams": None, **settings} if "n_lams" in settings or "eps" in settings else settings
     with pytest.raises(CheckpointError, match="belongs to another problem, grid or tolerance"):
-        path(make(**changes), **{"lams": lams, "checkpoint": file, **grid})
+        path(problem, **settings | changes)
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize("changes", OTHER_PROBLEMS.values(), ids=OTHER_PROBLEMS)
+def test_the_checkpoint_of_another_problem_is_refused(file, problem, changes):
+    path(problem, lams=[0.3], checkpoint=file)
+    with pytest.raises(CheckpointError, match="belongs to another problem, grid or tolerance"):
+        path(make(**changes), lams=[0.3], checkpoint=file)
+
+
 def test_one_number_makes_another_problem(file, problem):
-    settings = {"lams": [0.3], "checkpoint": file}
-    path(problem, **settings)
-    X, Y, mask = problem.operator.X, problem.loss.Y, problem.patterns.mask
-    for part in (X, Y, mask):
-        changed = {id(X): X, id(Y): Y, id(mask): mask}
-        changed[id(part)] = part.copy()
-        changed[id(part)][3, 0] = not part[3, 0] if part is mask else part[3, 0] + 1e-12
-        patterns = cvxnn.Patterns.from_mask(changed[id(mask)])
-        other = cvxnn.CGReLU(changed[id(X)], changed[id(Y)], patterns, lam=1.0)
+    parts = {"X": problem.operator.X, "Y": problem.loss.Y, "mask": problem.patterns.mask}
+
+    def run(X, Y, mask):
+        patterns = cvxnn.Patterns.from_mask(mask)
+        return path(cvxnn.CGReLU(X, Y, patterns, lam=0.7), lams=[0.3], checkpoint=file)
+
+    run(**parts)
+    for name, part in parts.items():
+        changed = part.copy()
+        changed[3, 0] = not changed[3, 0] if name == "mask" else changed[3, 0] * (1 + 1e-12)
         with pytest.raises(CheckpointError, match="another problem"):
-            path(other, **settings)
-    same = cvxnn.CGReLU(X, Y, cvxnn.Patterns.from_mask(mask), lam=0.7)
-    assert path(same, **settings).complete
+            run(**parts | {name: changed})
+    assert run(**parts).complete
 
 
 def test_a_solver_of_ones_own_is_no_obstacle(file, problem, monkeypatch):
@@ -721,7 +733,7 @@ def test_a_missing_folder_is_named_before_any_work(problem, tmp_path, monkeypatc
     monkeypatch.setattr(paths, "solve", forbid)
     with pytest.raises(FileNotFoundError, match=r"checkpoint: there is no folder .*nowhere"):
         path(problem, checkpoint=tmp_path / "nowhere" / "path.safetensors")
-    with pytest.raises(IsADirectoryError, match="checkpoint: .* is a folder"):
+    with pytest.raises(IsADirectoryError, match=r"checkpoint: .* is a folder"):
         path(problem, checkpoint=tmp_path)
     with pytest.raises(TypeError, match="checkpoint must be the name of a file, got int"):
         path(problem, checkpoint=5)
@@ -770,5 +782,5 @@ def test_mistakes_are_named(problem, settings, error, message):
 
 @pytest.mark.parametrize("thing", [None, np.ones((3, 2)), "problem"])
 def test_only_problems_have_paths(thing):
-    with pytest.raises(TypeError, match="^problem must be a CGReLU or CReLU, got "):
+    with pytest.raises(TypeError, match=r"^problem must be a CGReLU or CReLU, got "):
         path(thing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from importlib.metadata import version
 from typing import Any
 
@@ -48,5 +49,6 @@ def run(data: str, weights: str, kind: str, lam: float, max_seconds: float) -> d
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # it divides by zero norms
     torch.set_num_threads(THREADS)
     serve_contained(run)

@@ -32,7 +32,7 @@ import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
 from cvxnn.losses import Loss
-from cvxnn.problems import ConvexProblem
+from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.solvers.newton_blocks import GatedBlocks, join_active_rows, make_blocks, row_norms
@@ -87,6 +87,8 @@ class Newton:
         state: Any = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
+        if state is None and isinstance(problem, CReLU):
+            start, _ = problem.make_feasible(start)
         rows = np.asarray(to_numpy(start), dtype=np.float64)
         outputs = [
             _Output(
@@ -112,7 +114,8 @@ class Newton:
                 break
             yield self._iterate(problem, outputs, n_inner)
             gap = sum(output.gap for output in outputs)
-            failures = 0 if gap < 0.99 * best_gap else failures + 1
+            on_the_way = any(output.lam > output.target for output in outputs)
+            failures = 0 if gap < 0.99 * best_gap else failures + (0 if on_the_way else 1)
             best_gap = min(gap, best_gap)
         shown = self._iterate(problem, outputs, 0)
         if best_gap <= ROUNDING * sum(output.objective for output in outputs):
@@ -169,7 +172,8 @@ class _Output:
         if state is not None:
             blocks.memory = state.memory
         self.lower_bound = -math.inf
-        self.kappa = KAPPA
+        self.kappa = self._way_kappa = KAPPA
+        self._last_gap = math.inf
         self._step = 1.0
         self._certify()
         if len(live) == 0 and blocks.continuation:
@@ -212,7 +216,6 @@ class _Output:
             point = self._search(point, residual, self._direction(at, residual, precision))
             yield
         self.theta, self.centre = point.theta, point.U
-        gap_before = self.gap
         self._certify(rows)
         self.kappa = (
             self.sigma
@@ -220,7 +223,7 @@ class _Output:
             / max(self._mean_norm(), 1e-300)
             * min(max(self._shortfall(gap, tol), 0.01), 1.0)
         )
-        self._prepare_next(n_steps, gap, gap_before, tol)
+        self._prepare_next(n_steps, gap, tol)
 
     # -- one Newton step
 
@@ -327,17 +330,23 @@ class _Output:
 
     # -- what comes next
 
-    def _prepare_next(self, n_steps: int, gap: float, gap_before: float, tol: float) -> None:
-        """The next lam, sigma and working set. sigma waits where blocks are missing."""
-        if self.lam > self.target:
-            if gap <= ROUGHLY * self.objective:
-                self.lam = max(self.target, self.blocks.continuation * self.lam)
-                self.sigma = max(self.sigma, KAPPA * self._mean_norm() / self.lam)
-        elif n_steps <= FEW_STEPS and self.gap <= 3 * gap:
-            growth = min(max(self._shortfall(gap, tol), 2.0), GROWTH)
+    def _prepare_next(self, n_steps: int, gap: float, tol: float) -> None:
+        """The next lam, sigma and working set, from the gap that is left on this one. sigma grows
+        if the proximal point was easy to find and no blocks are missing, and falls if it was not
+        found and nothing was gained."""
+        gained = gap < 0.9 * self._last_gap
+        self._last_gap = gap
+        on_the_way = self.lam > self.target
+        if on_the_way and gap <= ROUGHLY * self.objective:
+            self.lam = max(self.target, self.blocks.continuation * self.lam)
+            self.sigma = max(self.sigma, self._way_kappa * self._mean_norm() / self.lam)
+            self._last_gap = math.inf
+        elif n_steps <= FEW_STEPS and (on_the_way or self.gap <= 3 * gap):
+            growth = GROWTH if on_the_way else min(max(self._shortfall(gap, tol), 2.0), GROWTH)
             self.sigma = min(growth * self.sigma, MAX_SIGMA * self._sigma_unit)
-        elif n_steps == MAX_STEPS and self.gap >= gap_before:
+        elif n_steps == MAX_STEPS and not gained:
             self.sigma /= GROWTH
+            self._way_kappa /= GROWTH
         keep = np.flatnonzero(
             np.any(self.centre != 0, axis=1) | (self._norms[self.blocks.work] > KEEP * self.lam)
         )

@@ -119,6 +119,8 @@ def conjugate_gradients(
     """The solution to a residual of tol ||r||, the iterations, and whether they sufficed."""
     x = np.zeros_like(r)
     size = np.linalg.norm(r)
+    if size == 0:
+        return x, 0, True
     step, rz = np.zeros_like(r), math.inf
     for k in range(1, max_iter + 1):
         z = precondition(r).astype(np.float64)
