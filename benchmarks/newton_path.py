@@ -41,7 +41,9 @@ COLD = Entrant(
     goal=COLD_TOL,
     ladder=({"solver": "cold", "method": SOLVER, "tol": COLD_TOL},),
 )
-ADELIE_PATH = replace(ADELIE, goal=ADELIE_GAP, patience=1.0)
+ADELIE_PATH = replace(
+    ADELIE, goal=ADELIE_GAP, patience=1.0, ladder=tuple({"tol": 10.0**-k} for k in range(8, 15))
+)
 ENTRANTS = (COLD, ADELIE_PATH)
 COMPARISONS = (
     Comparison("the sum of cold solves", (COLD.name,), f"a gap of {COLD_TOL:g}", 4),

@@ -88,21 +88,20 @@ def _contained(answer: Callable[..., dict[str, Any]], request: dict[str, Any]) -
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(reading)
-        with os.fdopen(writing, "w") as pipe:
-            json.dump(_answered(answer, request), pipe)
-        os._exit(0)
+        try:
+            with os.fdopen(writing, "w") as pipe:
+                pipe.write(json.dumps(_answered(answer, request)))
+        finally:
+            os._exit(0)  # whatever happened, the child is not to go on serving
     os.close(writing)
     with os.fdopen(reading) as pipe:
         reply = pipe.read()
     _, status, usage = os.wait4(child, 0)
     if reply:
         return json.loads(reply)
-    end = signal.Signals(os.WTERMSIG(status))
-    if end is signal.SIGXCPU:
-        seconds = usage.ru_utime + usage.ru_stime
-        return {"status": "time_limit", "seconds": seconds}
-    return {"status": "failed", "reason": f"ended by {end.name}"}
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+        return {"status": "time_limit", "seconds": usage.ru_utime + usage.ru_stime}
+    return {"status": "failed", "reason": f"ended with {os.waitstatus_to_exitcode(status)}"}
 
 
 def _answered(answer: Callable[..., dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
@@ -111,6 +110,6 @@ def _answered(answer: Callable[..., dict[str, Any]], request: dict[str, Any]) ->
     gc.collect()  # touches what a child would otherwise copy when the run first touches it
     try:
         result = answer(**request)
-    except Exception as error:
+    except BaseException as error:  # a panic of a compiled package is no Exception
         return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
     return {"status": "ended", **result, "peak_bytes": peak_bytes()}
