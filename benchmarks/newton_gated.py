@@ -113,9 +113,9 @@ def present(rows: Rows) -> str:
             "by one function for all. R-FISTA has the products of NumPy, and skglm and celer form "
             f"the expanded matrix, which is left out beyond {MAX_MEMORY / 1e9:g} GB. adelie, skglm "
             "and celer are run with tolerances that ask for about ten times more at each step, and "
-            "the shortest run that reaches the gap counts; if none does, the one with the smallest gap, and "
-            f"`{SOLVER}` is timed to that gap. pyscnn, in float64, stops where it does by default, "
-            f"and `{SOLVER}` at the objective reached there.",
+            "the shortest run that reaches the gap counts; if none does, the one with the smallest "
+            f"gap, and `{SOLVER}` is timed to that gap. pyscnn, in float64, stops where it does by "
+            f"default, and `{SOLVER}` at the objective reached there.",
             standings.standings(COMPARISONS, rows),
             "A race is left out where the other could not run or ran out of time; the last mean "
             "counts time limits as times, and bounds the true one from below. If the objective "
