@@ -42,7 +42,7 @@ RFISTA = Entrant(
 ADELIE = Entrant(
     "adelie",
     "solve_adelie",
-    ladder=tuple({"tol": 10.0**-k} for k in range(7, 20, 2)),  # its tol is on squares
+    ladder=tuple({"tol": 10.0**-k} for k in range(7, 20, 2)),  # of squares
     peer="adelie",
     or_best=True,
     patience=LADDER_PATIENCE,

@@ -32,7 +32,7 @@ NAME = "newton_path"
 N_LAMS, QUICK_LAMS, EPS = 50, 10, 1e-2
 COLD_TOL, ADELIE_GAP = 1e-4, 1e-3
 JUDGED_EVERY = 5  # points; the last one is among them
-MAX_SECONDS = 600.0
+MAX_SECONDS = 400.0
 RELU_UCI = ("pima",)
 
 COLD = Entrant(
@@ -42,7 +42,7 @@ COLD = Entrant(
     ladder=({"solver": "cold", "method": SOLVER, "tol": COLD_TOL},),
 )
 ADELIE_PATH = replace(
-    ADELIE, goal=ADELIE_GAP, patience=1.0, ladder=tuple({"tol": 10.0**-k} for k in range(8, 15))
+    ADELIE, goal=ADELIE_GAP, ladder=tuple({"tol": 10.0**-k} for k in range(9, 15))
 )
 ENTRANTS = (COLD, ADELIE_PATH)
 COMPARISONS = (

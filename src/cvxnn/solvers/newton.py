@@ -113,7 +113,7 @@ class Newton:
             except np.linalg.LinAlgError:
                 break
             yield self._iterate(problem, outputs, n_inner)
-            gap = sum(output.gap for output in outputs)
+            gap = max(sum(output.gap for output in outputs), 0.0)  # rounding may make it negative
             on_the_way = any(output.lam > output.target for output in outputs)
             failures = 0 if gap < 0.99 * best_gap else failures + (0 if on_the_way else 1)
             best_gap = min(gap, best_gap)

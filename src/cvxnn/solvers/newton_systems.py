@@ -127,9 +127,11 @@ def conjugate_gradients(
         rz, before = float(r @ z), rz
         step = z + (rz / before) * step
         product = apply(step)
-        length = rz / float(step @ product)
-        x = x + length * step
-        r = r - length * product
+        curvature = float(step @ product)
+        if not (0 < rz < math.inf and 0 < curvature < math.inf):
+            return x, k, False  # single precision is exhausted
+        x = x + (rz / curvature) * step
+        r = r - (rz / curvature) * product
         if np.linalg.norm(r) <= tol * size:
             return x, k, True
     return x, max_iter, False
@@ -228,8 +230,9 @@ class ProductSystem:
         factor = factor_single(K)
 
         def apply(r: np.ndarray) -> np.ndarray:
-            r = r.astype(np.float32) / root
-            return (r - lapack.spotrs(factor, V @ r, lower=0)[0] @ V) / root
+            with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
+                r = r.astype(np.float32) / root
+                return (r - lapack.spotrs(factor, V @ r, lower=0)[0] @ V) / root
 
         return apply
 
