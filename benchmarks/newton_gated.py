@@ -121,8 +121,7 @@ def present(rows: Rows) -> str:
             "counts time limits as times, and bounds the true one from below. If the objective "
             f"alone counted, within {GOAL:g} of the best lower bound known, and not the proof, the "
             f"best of adelie, skglm and celer would be {_by_objective(rows)}.",
-            "![Share of the problems solved over the time relative to the quickest solver]"
-            f"({NAME}.png)",
+            standings.show_profile(NAME),
             "Seconds, and in brackets how many times that is what "
             f"`{SOLVER}` takes to the same goal; `>` marks a time limit.",
             standings.times(ENTRANTS, rows),

@@ -137,8 +137,7 @@ def present(rows: Rows) -> str:
             standings.standings(COMPARISONS, rows),
             "A race is left out where the other could not run or ran out of time; the last mean "
             "counts time limits as times, and bounds the true one from below.",
-            "![Share of the problems solved over the time relative to the quickest solver]"
-            f"({NAME}.png)",
+            standings.show_profile(NAME),
             "Seconds, and in brackets how many times that is what "
             f"`{SOLVER}` takes to the same goal; `>` marks a time limit.",
             standings.times(ENTRANTS, rows, (AL_GAP, GOAL)),

@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.contest import GOAL, SOLVER, Entrant, Run, is_complete
 from benchmarks.record import Row, Rows, geometric_mean, markdown_table
 
+MAX_REASON = 120  # characters
 COLOURS = ("#1f5a96", "#c65d1e", "#3c7a3c", "#8a5aa8", "#7a7a7a", "#b5a000")
 
 
@@ -116,18 +117,28 @@ def work(entrants: Sequence[Entrant], rows: Rows, goal: float = GOAL) -> str:
 
 
 def left_out(entrants: Sequence[Entrant], rows: Rows) -> str:
-    """Who could not run what, and why; one line an entrant and reason."""
-    cases: dict[tuple[str, str], list[str]] = {}
+    """Who could not run what, and why."""
+    cases: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in rows.values():
         for entrant in entrants:
             duel = row["entrants"].get(entrant.name)
             if duel is not None and duel["ratio"] is None and duel["reason"]:
-                reason = duel["reason"].split("\n")[0][:120]
-                cases.setdefault((entrant.name, reason), []).append(
-                    f"{label(row)} at {lam_label(row)}"
-                )
-    lines = [f"- {name}, {reason}: {'; '.join(found)}." for (name, reason), found in cases.items()]
-    return "\n".join(lines) or "Nobody was left out of a race."
+                reason = duel["reason"].split("\n")[0][:MAX_REASON]
+                found = cases.setdefault((entrant.name, reason), {})
+                found.setdefault(row["instance"], []).append(lam_label(row))
+    limits = sorted({row["max_seconds"] for row in rows.values()})
+    limit = " or ".join(f"{limit:g} s" for limit in limits)
+    lines = [f"The time limit of a run was {limit}{_shares(entrants)}."]
+    lines += ["Left out are:", ""] if cases else ["Nobody was left out of a race."]
+    for (name, reason), found in cases.items():
+        listed = "; ".join(f"{instance} at {', '.join(lams)}" for instance, lams in found.items())
+        lines.append(f"- {name}, {reason}: {listed}.")
+    return "\n".join(lines)
+
+
+def _shares(entrants: Sequence[Entrant]) -> str:
+    shares = [f"{e.patience:g} times that for {e.name}" for e in entrants if e.patience != 1]
+    return f" of processor time, {', '.join(shares)}" if shares else " of processor time"
 
 
 def versions(rows: Rows) -> str:
@@ -164,7 +175,7 @@ def draw_profile(path: Path, seconds: Mapping[str, Sequence[float]], gap: float)
         return
     factors = table[:, solvable] / table[:, solvable].min(axis=0)
     end = 2 * factors[np.isfinite(factors)].max()
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     for name, row, colour in zip(seconds, factors, COLOURS, strict=False):
         solved = np.sort(row[np.isfinite(row)])
@@ -177,11 +188,21 @@ def draw_profile(path: Path, seconds: Mapping[str, Sequence[float]], gap: float)
         xlabel="times the seconds of the quickest",
         ylabel="share of the problems solved",
     )
-    axes.set_title(f"{table.shape[1]} problems, to a relative gap of {gap:g}", fontsize=10)
+    title = f"{table.shape[1]} problems, to a relative gap of {gap:g} within the time limit"
+    axes.set_title(title, fontsize=10)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def show_profile(name: str) -> str:
+    return (
+        "![Share of the problems solved over the time relative to the quickest solver]"
+        f"({name}.png)\n\nA performance profile: the share of the problems that a solver brings to "
+        "the gap in at most so many times the seconds of the quickest. What was not run, because "
+        "time had run out at a larger lam, counts as not solved."
+    )
 
 
 def profile_times(entrants: Sequence[Entrant], rows: Rows, gap: float) -> dict[str, list[float]]:

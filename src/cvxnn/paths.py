@@ -40,7 +40,7 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True)
 class Path:
-    """Solutions from large to small lam; a sequence of `Solution`s.
+    """Solutions from large to small lam, as a sequence.
 
     Attributes
     ----------
