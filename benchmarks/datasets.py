@@ -37,6 +37,9 @@ SPREAD = (
     "bank",
 )
 
+# Which of the sets named to use: all of them, or those that are there.
+Sets = Callable[[Iterable[str]], Iterable[str]]
+
 
 def available(names: Iterable[str]) -> list[str]:
     """The sets that are there; says which are not."""

@@ -20,7 +20,7 @@ from benchmarks.contest import (
     Task,
     prepared,
 )
-from benchmarks.datasets import SPREAD, available, maker
+from benchmarks.datasets import SPREAD, Sets, available, maker
 from benchmarks.instances import GATED, QUICK, Instance
 from benchmarks.record import Benchmark, Options, Row, Rows, geometric_mean
 from benchmarks.standings import Comparison
@@ -84,17 +84,19 @@ def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
         yield from contest.run(plans(options.quick), rows)
 
 
-def plans(quick: bool) -> Iterator[Plan]:
-    for name, make, shares in instances(quick):
+def plans(quick: bool, sets: Sets = available) -> Iterator[Plan]:
+    for name, make, shares in instances(quick, sets):
         for share in shares:
             case = f"{name} lam={share:g} lambda_max"
             yield case, {"share": share}, functools.partial(task, name, make, share)
 
 
-def instances(quick: bool) -> Iterator[tuple[str, Callable[[], Instance], tuple[float, ...]]]:
+def instances(
+    quick: bool, sets: Sets
+) -> Iterator[tuple[str, Callable[[], Instance], tuple[float, ...]]]:
     for size in QUICK if quick else GATED:
         yield str(size), size.make, UCI_SHARES if quick else SHARES
-    for name in () if quick else available(SPREAD):
+    for name in () if quick else sets(SPREAD):
         yield name, maker(name, UCI_PATTERNS), UCI_SHARES
 
 
@@ -157,7 +159,8 @@ def draw(rows: Rows, path: Path) -> None:
 
 
 def misses(rows: Rows) -> list[str]:
-    found = [miss for comparison in COMPARISONS for miss in comparison.misses(rows)]
+    found = standings.missing(rows, (case for case, _, _ in plans(False, iter)))
+    found += [miss for comparison in COMPARISONS for miss in comparison.misses(rows)]
     for case, row in rows.items():
         peak = max(run.get("peak_bytes", 0) for run in row[SOLVER].values())
         if peak > MAX_BYTES:

@@ -22,7 +22,7 @@ from benchmarks.contest import (
     Task,
     prepared,
 )
-from benchmarks.datasets import SPREAD, available, maker
+from benchmarks.datasets import SPREAD, Sets, available, maker
 from benchmarks.instances import GATED, QUICK, RELU, WIDE_TEACHER, Instance
 from benchmarks.newton_gated import ADELIE, UCI_PATTERNS
 from benchmarks.record import Benchmark, Options, Row, Rows
@@ -95,21 +95,21 @@ def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
             yield from contest.run(plans(kind, options.quick), rows)
 
 
-def plans(kind: str, quick: bool) -> Iterator[Plan]:
+def plans(kind: str, quick: bool, sets: Sets = available) -> Iterator[Plan]:
     n_lams = QUICK_LAMS if quick else N_LAMS
-    for name, make in instances(kind, quick):
+    for name, make in instances(kind, quick, sets):
         case = name if kind == "gated" else f"C-ReLU {name}"
         yield case, {"points": n_lams}, functools.partial(task, case, kind, make, n_lams)
 
 
-def instances(kind: str, quick: bool) -> Iterator[tuple[str, Callable[[], Instance]]]:
+def instances(kind: str, quick: bool, sets: Sets) -> Iterator[tuple[str, Callable[[], Instance]]]:
     if quick:
         yield str(QUICK[0]), QUICK[0].make
         return
     neurons = {} if kind == "gated" else {"neurons": WIDE_TEACHER}
     for size in GATED if kind == "gated" else RELU[:3]:
         yield str(size), functools.partial(size.make, **neurons)
-    for name in available(SPREAD if kind == "gated" else RELU_UCI):
+    for name in sets(SPREAD if kind == "gated" else RELU_UCI):
         yield name, maker(name, UCI_PATTERNS)
 
 
@@ -143,7 +143,9 @@ def present(rows: Rows) -> str:
 
 
 def misses(rows: Rows) -> list[str]:
-    found = [miss for comparison in COMPARISONS for miss in comparison.misses(rows)]
+    planned = [case for kind in ("gated", "relu") for case, _, _ in plans(kind, False, iter)]
+    found = standings.missing(rows, planned)
+    found += [miss for comparison in COMPARISONS for miss in comparison.misses(rows)]
     return found + standings.unsolved(rows)
 
 

@@ -19,7 +19,7 @@ from benchmarks.contest import (
     Task,
     prepared,
 )
-from benchmarks.datasets import SPREAD, available, maker
+from benchmarks.datasets import SPREAD, Sets, available, maker
 from benchmarks.instances import RELU, WIDE_TEACHER, Instance, Size
 from benchmarks.record import Benchmark, Options, Row, Rows
 from benchmarks.standings import Comparison
@@ -96,21 +96,23 @@ def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
         yield from contest.run(plans(options.quick), rows)
 
 
-def plans(quick: bool) -> Iterator[Plan]:
-    for name, make, lambdas in instances(quick):
+def plans(quick: bool, sets: Sets = available) -> Iterator[Plan]:
+    for name, make, lambdas in instances(quick, sets):
         for lam in lambdas:
             yield f"{name} lam={lam:g}", {}, functools.partial(task, name, make, lam)
 
 
-def instances(quick: bool) -> Iterator[tuple[str, Callable[[], Instance], tuple[float, ...]]]:
+def instances(
+    quick: bool, sets: Sets
+) -> Iterator[tuple[str, Callable[[], Instance], tuple[float, ...]]]:
     if quick:
         yield str(QUICK), QUICK.make, UCI_LAMBDAS[:1]
         return
     for size in RELU:
         yield str(size), functools.partial(size.make, neurons=WIDE_TEACHER), LAMBDAS
-    for name in available(UCI_LARGE):
+    for name in sets(UCI_LARGE):
         yield name, maker(name, LARGE_PATTERNS), LAMBDAS
-    for name in available(SPREAD):
+    for name in sets(SPREAD):
         yield name, maker(name, UCI_PATTERNS), UCI_LAMBDAS
 
 
@@ -155,7 +157,8 @@ def draw(rows: Rows, path: Path) -> None:
 
 
 def misses(rows: Rows) -> list[str]:
-    found = [miss for comparison in COMPARISONS for miss in comparison.misses(rows)]
+    found = standings.missing(rows, (case for case, _, _ in plans(False, iter)))
+    found += [miss for comparison in COMPARISONS for miss in comparison.misses(rows)]
     return found + standings.unsolved(rows, MUST_SOLVE)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,6 +162,15 @@ def unsolved(rows: Rows, max_n: float = math.inf) -> list[str]:
             elif run["status"] == "converged" and not run["gap"] <= goal * (1 + 1e-3):
                 found.append(f"{case}, {key}: judged to have a gap of {run['gap']:.1e}")
     return found
+
+
+def missing(rows: Rows, planned: Iterable[str]) -> list[str]:
+    """The cases without a row, which no mean knows of; those of a quick run are others."""
+    cases = list(planned)
+    absent = [case for case in cases if case not in rows]
+    if not absent or len(absent) == len(cases):
+        return []
+    return [f"{len(absent)} of {len(cases)} cases are not measured: {'; '.join(absent)}"]
 
 
 def draw_profile(path: Path, seconds: Mapping[str, Sequence[float]], gap: float) -> None:

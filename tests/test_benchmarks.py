@@ -251,6 +251,18 @@ def test_a_smaller_lam_uses_what_a_larger_one_has_shown(benchmarks):
     assert list(rungs(entrant, [row((0, "time_limit", 1.0))])) == []
 
 
+def test_a_case_that_was_not_measured_is_reported(benchmarks):
+    from benchmarks import newton_gated, newton_path, newton_relu
+    from benchmarks.standings import missing
+
+    assert missing({"a": {}, "c": {}}, ["a", "b", "c"]) == ["1 of 3 cases are not measured: b"]
+    assert missing({"a": {}}, ["a"]) == []
+    assert missing({"a quick one": {}}, ["a", "b"]) == []
+    for plans in (newton_gated.plans, newton_relu.plans):
+        assert len(list(plans(False, iter))) == 48  # with the UCI sets, be they there or not
+    assert len(list(newton_path.plans("gated", False, iter))) == 16
+
+
 def test_means_leave_out_what_could_not_run(benchmarks):
     from benchmarks.standings import Comparison
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.memory import peak_bytes
 
-# Processor seconds after its limit until a run is ended from outside.
-GRACE = 1
+# A run that can stop by itself gets this much more processor time to do so before it is ended.
+SLACK, GRACE = 1.25, 1
 
 
 class Worker:
@@ -105,7 +105,7 @@ def _contained(answer: Callable[..., dict[str, Any]], request: dict[str, Any]) -
 
 
 def _answered(answer: Callable[..., dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-    limit = math.ceil(request["max_seconds"]) + GRACE
+    limit = math.ceil(SLACK * request["max_seconds"]) + GRACE
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + GRACE))
     gc.collect()  # touches what a child would otherwise copy when the run first touches it
     try:
