@@ -116,7 +116,7 @@ def test_targets_that_are_zero_need_lams(problem):
     )
     with pytest.raises(ValueError, match=r"lambda_max is 0.*give lams"):
         path(nothing)
-    assert path(nothing, lams=[0.1]).objectives.tolist() == [0.0]
+    assert path(nothing, lams=[0.2, 0.1]).objectives.tolist() == [0.0, 0.0]
 
 
 # ---- what the points are -----------------------------------------------------------------------
