@@ -103,7 +103,7 @@ class Newton:
         yield self._iterate(problem, outputs, 1)
         failures, best_gap = 0, math.inf
         while failures < MAX_FAILURES:
-            n_inner = 0
+            n_inner, sigmas = 0, [output.sigma for output in outputs]
             try:
                 for output in outputs:
                     if output.gap > 0.5 * tol * output.objective:
@@ -114,8 +114,11 @@ class Newton:
                 break
             yield self._iterate(problem, outputs, n_inner)
             gap = max(sum(output.gap for output in outputs), 0.0)  # rounding may make it negative
-            on_the_way = any(output.lam > output.target for output in outputs)
-            failures = 0 if gap < 0.99 * best_gap else failures + (0 if on_the_way else 1)
+            waiting = any(
+                output.lam > output.target or output.sigma > before
+                for output, before in zip(outputs, sigmas, strict=True)
+            )
+            failures = 0 if gap < 0.99 * best_gap else failures + (0 if waiting else 1)
             best_gap = min(gap, best_gap)
         shown = self._iterate(problem, outputs, 0)
         if best_gap <= ROUNDING * sum(output.objective for output in outputs):
@@ -187,7 +190,7 @@ class _Output:
     def all_weights(self) -> np.ndarray:
         weights = np.zeros((self.blocks.size, self.blocks.d))
         live, rows = self._best
-        weights[live] = self.blocks.lift(live, rows)
+        weights[live] = rows
         return weights
 
     def proximal_step(self, tol: float) -> Iterator[None]:
@@ -215,7 +218,9 @@ class _Output:
             precision = min(0.1, 0.1 * moved / max(error, 1e-300))
             point = self._search(point, residual, self._direction(at, residual, precision))
             yield
-        self.theta, self.centre = point.theta, point.U
+        self.theta = point.theta
+        if solved:  # else the next steps go on with the same proximal point
+            self.centre = point.U
         self._certify(rows)
         self.kappa = (
             self.sigma
@@ -306,13 +311,22 @@ class _Output:
         loss, penalty = self._value(fit), float(norms.sum())
         objective = loss + self.target * penalty
         if objective < self.objective:
-            live = norms > 0
-            self.objective, self.fit = objective, fit
-            self._best = (self.blocks.work[live], point.U[live])
+            self._keep(point.U)
         bound = self._bound(point.theta, float(row_norms(rows).max(initial=0.0)), self.lam)
         if self.lam > self.target:
             return loss + self.lam * penalty - bound
         return self.objective - bound
+
+    def _keep(self, U: np.ndarray) -> None:
+        """Keep the point if it is the best even after it was made feasible."""
+        live = np.flatnonzero(np.any(U != 0, axis=1))
+        feasible = np.zeros_like(U)
+        feasible[live] = self.blocks.lift(self.blocks.work[live], U[live])
+        fit = self.blocks.forward(feasible)
+        objective = self._value(fit) + self.target * float(row_norms(feasible).sum())
+        if objective < self.objective:
+            self.objective, self.fit = objective, fit
+            self._best = (self.blocks.work[live], feasible[live])
 
     def _certify(self, known: np.ndarray | None = None) -> None:
         """Bound the optimal value with theta and all blocks; `known` are dual rows of the working

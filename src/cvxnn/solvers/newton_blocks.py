@@ -223,7 +223,8 @@ class ConeBlocks(GatedBlocks):
         return FaceSystem(curvature, sigma, columns)
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return self.cones.lift(rows, blocks % self.p)
+        pattern = blocks % self.p
+        return self.cones.lift(self.cones.project(rows, pattern)[0], pattern)
 
 
 def join_active_rows(outputs: list[GatedBlocks]) -> ActiveRows | None:
