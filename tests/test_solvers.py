@@ -40,7 +40,7 @@ def test_iteration_limit(problem):
 
 
 def test_time_limit(problem):
-    solution = cvxnn.solve(problem, tol=0, max_seconds=0.05, on_failure="ignore")
+    solution = cvxnn.solve(problem, "rfista", tol=0, max_seconds=0.05, on_failure="ignore")
     assert solution.status is Status.TIME_LIMIT
 
 
