@@ -89,6 +89,8 @@ def main(
 def run(benchmark: Benchmark, options: Options, record: Record) -> list[str]:
     """Measure, keeping every result as soon as it is there; the targets that were missed."""
     command = f"python -m benchmarks {benchmark.name}" + (" --quick" if options.quick else "")
+    if options.max_seconds is not None:
+        command += f" --max-seconds {options.max_seconds:g}"
     rows = record.rows() if benchmark.resumable else {}
     for case, row in benchmark.measure(options, dict(rows)):
         click.echo(f"{benchmark.name}: {case} done", err=True)

@@ -71,7 +71,7 @@ class Entrant:
         return ENVIRONMENTS / f".venv-{self.peer}" / "bin" / "python"
 
 
-OURS = Entrant(SOLVER, "solve_cvxnn")
+OURS = Entrant(SOLVER, "solve_cvxnn", patience=4.0)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ AL = Entrant(
     goal=AL_GAP,
     ladder=({"solver": "al", "tol": AL_GAP},),
 )
-PYSCNN = Entrant("pyscnn", "solve_pyscnn", goal=None, peer="pyscnn")
+PYSCNN = Entrant("pyscnn", "solve_pyscnn", goal=None, peer="pyscnn", patience=3.0)
 CLARABEL = Entrant(
     "Clarabel",
     "solve_conic",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.contest import GOAL, SOLVER, Entrant, Run, is_complete
+from benchmarks.contest import GOAL, OURS, SOLVER, Entrant, Run, is_complete
 from benchmarks.record import Row, Rows, geometric_mean, markdown_table
 
 MAX_REASON = 120  # characters
@@ -128,7 +128,7 @@ def left_out(entrants: Sequence[Entrant], rows: Rows) -> str:
                 found.setdefault(row["instance"], []).append(lam_label(row))
     limits = sorted({row["max_seconds"] for row in rows.values()})
     limit = " or ".join(f"{limit:g} s" for limit in limits)
-    lines = [f"The time limit of a run was {limit}{_shares(entrants)}."]
+    lines = [f"The time limit of a run was {limit}{_shares((OURS, *entrants))}."]
     lines += ["Left out are:", ""] if cases else ["Nobody was left out of a race."]
     for (name, reason), found in cases.items():
         listed = "; ".join(f"{instance} at {', '.join(lams)}" for instance, lams in found.items())

@@ -42,6 +42,7 @@ from cvxnn.solvers.rfista import RFISTA
 FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||^2
 GROWTH = 5.0  # of sigma, at most
 MAX_STEPS, FEW_STEPS = 12, 8  # Newton steps for one proximal point; how many let sigma grow
+INEXACT = 3.0  # error of a proximal point, relative to its distance from the centre
 STEP_AGAIN = 8.0  # times the last step length, at most 1, is tried first
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
 MIN_BATCH = 200  # blocks that may always be added at once
@@ -178,6 +179,7 @@ class _Output:
         self.kappa = self._way_kappa = KAPPA
         self._last_gap = math.inf
         self._step = 1.0
+        self._n_points = 0
         self._certify()
         if len(live) == 0 and blocks.continuation:
             self.lam = max(self.target, blocks.continuation * float(self._norms.max()))
@@ -211,7 +213,7 @@ class _Output:
             error = math.sqrt(float(residual @ (residual / self.curvature)))
             moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
             enough = 0.8 * tol if self.lam == self.target else ROUGHLY
-            solved = gap <= enough * self.objective or error <= moved
+            solved = gap <= enough * self.objective or error <= INEXACT * moved
             if solved or n_steps == MAX_STEPS:
                 break
             at = self._linearise(point)
@@ -222,12 +224,11 @@ class _Output:
         if solved:  # else the next steps go on with the same proximal point
             self.centre = point.U
         self._certify(rows)
-        self.kappa = (
-            self.sigma
-            * self.lam
-            / max(self._mean_norm(), 1e-300)
-            * min(max(self._shortfall(gap, tol), 0.01), 1.0)
-        )
+        if self._n_points == 0 or self.lam > self.target:
+            # later points start closer, so they say nothing of what a warm start needs
+            correction = min(max(self._shortfall(gap, tol), 0.01), 1.0)
+            self.kappa = self.sigma * self.lam / max(self._mean_norm(), 1e-300) * correction
+        self._n_points += 1
         self._prepare_next(n_steps, gap, tol)
 
     # -- one Newton step
