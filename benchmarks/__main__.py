@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from benchmarks import (
+    comparison,
     decompositions,
     memory,
     newton_gated,
@@ -17,6 +18,7 @@ from benchmarks import (
     peer,
     precision,
     products,
+    pruning,
     relu_oracle,
     relu_peer,
     startup,
@@ -33,6 +35,7 @@ BENCHMARKS = {
         startup,
         relu_oracle,
         decompositions,
+        pruning,
         table1,
         peer,
         relu_peer,
@@ -40,6 +43,7 @@ BENCHMARKS = {
         newton_gated,
         newton_relu,
         newton_path,
+        comparison,
     )
 }
 EPILOG = "\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in BENCHMARKS.items())

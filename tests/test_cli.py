@@ -95,7 +95,7 @@ def test_demo_is_reproducible_and_listens_to_the_seed(run):
         (("--lam", "1e9"), "converged", "0 of 20"),
         (("--lam", "0"), "converged", "20 of 20"),
         (("--tol", "5"), "converged", "0 of 20"),
-        (("--tol", "0", "--lam", "0.3"), "stalled", None),
+        (("--tol", "0", "--lam", "0.01"), "stalled", None),
     ],
     ids=["zero model", "no penalty", "no iteration", "impossible tolerance"],
 )

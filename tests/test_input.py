@@ -80,8 +80,6 @@ NO_ARRAY = {
     "complex": (X + 0j, TypeError, "complex"),
     "complex tensor": (torch.asarray(X).to(torch.complex128), TypeError, "complex"),
     "masked array": (np.ma.masked_less(X, 0), TypeError, "masked"),
-    "sparse matrix": (sparse.csr_matrix(X), TypeError, "sparse"),
-    "sparse array": (sparse.coo_array(X), TypeError, "sparse"),
     "sparse tensor": (torch.asarray(X).to_sparse(), TypeError, "sparse"),
     "ragged list": ([[1.0, 2.0], [3.0]], ValueError, "not a rectangular array"),
     "rows and numbers": ([[1.0, 2.0], 3.0], ValueError, "not a rectangular array"),
@@ -114,6 +112,20 @@ def test_what_is_no_array_of_real_numbers_is_refused(name, call, values, error, 
         call(values)
 
 
+@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.coo_array])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("Y", TAKES_Y["CGReLU"]),
+        ("gates", TAKES_GATES["from_gates"]),
+        ("U", TAKES_WEIGHTS["from_convex"]),
+    ],
+)
+def test_sparse_matrices_are_for_X_only(name, call, form):
+    with pytest.raises(TypeError, match=f"^{name} is a sparse matrix; a dense array is expected"):
+        call(form(X))
+
+
 NOT_FINITE = {
     "nan": (with_value(X, (2, 1), np.nan), r"nan at row 2, column 1 \(1 such value in all\)"),
     "inf": (with_value(X, (11, 0), np.inf), r"inf at row 11, column 0 \(1 such"),
@@ -125,6 +137,7 @@ NOT_FINITE = {
     "float32": (with_value(X.astype(np.float32), (2, 1), np.nan), "nan at row 2, column 1"),
     "torch": (torch.asarray(with_value(X, (2, 1), np.nan)), "nan at row 2, column 1"),
     "list": (with_value(X, (2, 1), np.nan).tolist(), "nan at row 2, column 1"),
+    "sparse": (sparse.csr_array(with_value(X, (2, 1), np.nan)), "nan at row 2, column 1"),
     "pandas, missing": (
         pd.DataFrame({"a": pd.array([1, 2, None] * 4, dtype="Int64"), "b": 1.0, "c": 2}),
         r"nan at row 2, column 0 \(4 such values in all\)",
@@ -164,6 +177,7 @@ WRONG_X_SHAPE = {
     "no rows": (X[:0], r"^X is empty: shape \(0, 3\)"),
     "no columns": (X[:, :0], r"^X is empty: shape \(12, 0\)"),
     "empty list": ([], r"^X must be 2-dimensional"),
+    "sparse without rows": (sparse.csr_array((0, 3)), r"^X is empty: shape \(0, 3\)"),
     "pandas without columns": (pd.DataFrame(index=range(N)), r"^X is empty: shape \(12, 0\)"),
     "pandas without rows": (pd.DataFrame({"a": []}), r"^X is empty: shape \(0, 1\)"),
     "polars without rows": (pl.DataFrame({"a": []}), r"^X "),
@@ -717,6 +731,8 @@ SAME_X = {
     "torch, int": torch.asarray(X.astype(int)),
     "torch, transposed": torch.asarray(X.T.copy()).T,
     "torch, with gradient": torch.tensor(X, requires_grad=True),
+    "sparse": sparse.csr_array(X),
+    "sparse matrix, int": sparse.coo_matrix(X.astype(int)),
 }
 SAME_X["read-only"].setflags(write=False)
 SINGLE_X = {
@@ -726,6 +742,7 @@ SINGLE_X = {
     "torch, float32": torch.asarray(X, dtype=torch.float32),
     "torch, float16": torch.asarray(X, dtype=torch.float16),
     "torch, bfloat16": torch.asarray(X, dtype=torch.bfloat16),
+    "sparse, float32": sparse.csr_array(X.astype(np.float32)),
 }
 SAME_Y = {
     "list": Y.tolist(),

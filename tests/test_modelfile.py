@@ -21,10 +21,10 @@ import cvxnn
 from cvxnn import GatedReLUNetwork, ModelFileError
 from cvxnn.modelfile import FORMAT, VERSION
 
-PARTS = ("gates", "gate_bias", "W1", "b1", "W2")
+PARTS = ("gates", "gate_bias", "W1", "b1", "W2", "b2")
 
 
-def make_network(m=3, d=2, C=2, bias=True, **flags):
+def make_network(m=3, d=2, C=2, bias=True, b2=True, **flags):
     rng = np.random.default_rng(0)
     return GatedReLUNetwork(
         gates=rng.standard_normal((d, m)),
@@ -32,6 +32,7 @@ def make_network(m=3, d=2, C=2, bias=True, **flags):
         W1=rng.standard_normal((m, d)),
         b1=rng.standard_normal(m) if bias else None,
         W2=rng.standard_normal((m, C)),
+        b2=rng.standard_normal(C) if b2 else None,
         **flags,
     )
 
@@ -93,20 +94,36 @@ def assert_refused(path, content, reason):
 
 # ------------------------------------------------------------------------------ round trip
 
+# A file as version 1 wrote it.
+VERSION_1 = (
+    b"\xb8\x01\0\0\0\0\0\0"
+    b'{"__metadata__":{"cvxnn":"{\\"format\\": \\"cvxnn-model\\", \\"version\\": 1, '
+    b'\\"kind\\": \\"gated-relu\\", \\"strict\\": true, \\"flat_output\\": true}"},'
+    b'"W1":{"dtype":"F64","shape":[2,1],"data_offsets":[0,16]},'
+    b'"W2":{"dtype":"F64","shape":[2,1],"data_offsets":[16,32]},'
+    b'"b1":{"dtype":"F64","shape":[2],"data_offsets":[32,48]},'
+    b'"gate_bias":{"dtype":"F64","shape":[2],"data_offsets":[48,64]},'
+    b'"gates":{"dtype":"F64","shape":[1,2],"data_offsets":[64,80]}}    '
+) + np.array([2.0, 3.0, 1.0, 4.0, -1.0, 0.25, 0.5, 0.0, 1.0, -1.0]).tobytes()
+
 NETWORKS = {
     "plain": make_network(),
     "without intercepts": make_network(bias=False),
+    "without output bias": make_network(b2=False),
+    "without any bias": make_network(bias=False, b2=False),
     "no neurons": make_network(m=0),
-    "no neurons, no intercepts": make_network(m=0, bias=False),
+    "no neurons, no bias": make_network(m=0, bias=False, b2=False),
     "one of everything": make_network(m=1, d=1, C=1),
     "strict": make_network(strict=True),
     "flat output": make_network(C=1, flat_output=True),
+    "flags of NumPy": make_network(C=1, strict=np.True_, flat_output=np.True_),
     "extreme values": GatedReLUNetwork(
         gates=[[1e308, 5e-324]],
         gate_bias=[-0.0, 0.1],
         W1=[[1e-308], [np.pi]],
         b1=None,
         W2=[[1], [2]],
+        b2=[-1e308],
     ),
 }
 
@@ -127,6 +144,19 @@ def test_what_is_saved_comes_back_bit_by_bit(network, path, as_text):
             assert (read.dtype, read.shape) == (np.float64, saved.shape)
             assert read.tobytes() == np.ascontiguousarray(saved).tobytes()
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_files_of_version_1_are_still_read(path):
+    path.write_bytes(VERSION_1)
+    network = cvxnn.load(path)
+    assert type(network) is GatedReLUNetwork
+    assert network.b2 is None
+    assert network.strict
+    # 1(x + 0.5 > 0) (2x - 1) + 4 1(-x > 0) (3x + 0.25), row by row
+    np.testing.assert_array_equal(network.predict([[1.0], [-2.0], [0.0]]), [1.0, -23.0, -1.0])
+    network.save(path)
+    assert json.loads(split(path.read_bytes())[0]["__metadata__"]["cvxnn"])["version"] == VERSION
+    np.testing.assert_array_equal(cvxnn.load(path).predict([[1.0]]), [1.0])
 
 
 def test_a_trained_network_predicts_the_same_after_the_round_trip(path):
@@ -192,7 +222,8 @@ def test_a_pickle_is_never_executed(path):
 
 def test_a_plain_safetensors_file_is_refused(path):
     assert_refused(path, serialize({"W1": np.ones(3)}), "but not a cvxnn model")
-    tensors = {name: getattr(make_network(), name) for name in PARTS}
+    network = make_network()
+    tensors = {name: getattr(network, name) for name in PARTS}
     assert_refused(path, serialize(tensors), "but not a cvxnn model")
     assert_refused(path, serialize(tensors, {"format": "pt"}), "but not a cvxnn model")
 
@@ -219,17 +250,40 @@ def test_flipped_bits_in_the_header_are_refused(content, path, bit):
             cvxnn.load(path)
 
 
+@pytest.mark.parametrize("bit", range(8))
+def test_flipped_bits_in_the_numbers_are_refused(content, path, bit):
+    for position in range(8 + header_length(content) + bit % 3, len(content), 3):
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << bit
+        assert_refused(path, damaged, "do not match their checksum|holds NaN or infinity")
+
+
+def test_lost_renamed_and_exchanged_tensors_are_noticed(content, path):
+    assert_refused(path, with_tensors(content, b2=None), "do not match their checksum")
+    make_network(m=2, C=2, bias=False).save(path)
+    tensors = parse_tensors(path.read_bytes())
+    renamed = with_tensors(path.read_bytes(), b1=tensors["b2"], b2=None)
+    assert_refused(path, renamed, "do not match their checksum")
+    tensors = parse_tensors(content)
+    exchanged = with_tensors(content, W1=tensors["W2"], W2=tensors["W1"])  # of one shape
+    assert_refused(path, exchanged, "do not match their checksum")
+
+
 BAD_FIELDS = {
     "other format": ({"format": "other-model"}, "but not a cvxnn model"),
     "no format": ({"format": None}, "but not a cvxnn model"),
-    "newer version": ({"version": VERSION + 1}, "format version 2, .* update cvxnn"),
+    "newer version": ({"version": VERSION + 1}, "format version 3, .* update cvxnn"),
     "far newer version": ({"version": 10**30}, "update cvxnn"),
+    "version 1 with b2": ({"version": 1}, r"missing \[\], unknown \['b2'\]"),
     "version 0": ({"version": 0}, "no valid version number: 0"),
     "negative version": ({"version": -1}, "no valid version number: -1"),
     "boolean version": ({"version": True}, "no valid version number: True"),
     "text version": ({"version": "1"}, "no valid version number: '1'"),
     "fractional version": ({"version": 1.0}, r"no valid version number: 1\.0"),
     "no version": ({"version": None}, "no valid version number: None"),
+    "no checksum": ({"sha256": None}, "do not match their checksum"),
+    "other checksum": ({"sha256": "0" * 64}, "do not match their checksum"),
+    "checksum of another type": ({"sha256": [1]}, "do not match their checksum"),
     "unknown kind": ({"kind": "transformer"}, "unknown kind 'transformer'"),
     "no kind": ({"kind": None}, "unknown kind None"),
     "list of kinds": ({"kind": ["gated-relu"]}, "unknown kind"),
@@ -281,6 +335,14 @@ BAD_TENSORS = {
     "gates transposed": ({"gates": np.ones((3, 2))}, r"inconsistent: gates must have shape \(2, 3"),
     "fewer neurons": ({"W2": np.ones((2, 2))}, "inconsistent: W2 must have shape"),
     "fewer intercepts": ({"b1": np.ones(2)}, "inconsistent: b1 must have shape"),
+    "fewer output biases": ({"b2": np.ones(1)}, r"inconsistent: b2 must have shape \(2,\)"),
+    "output biases of neurons": ({"b2": np.ones(3)}, "inconsistent: b2 must have shape"),
+    "no output biases": ({"b2": np.ones(0)}, "inconsistent: b2 must have shape"),
+    "2-d output bias": ({"b2": np.ones((1, 2))}, r"b2 has dtype float64, shape \(1, 2\)"),
+    "output bias in single": ({"b2": np.ones(2, np.float32)}, "b2 has dtype float32"),
+    "boolean output bias": ({"b2": np.ones(2, bool)}, "b2 has dtype bool"),
+    "nan in the output bias": ({"b2": np.array([0.0, np.nan])}, "b2 holds NaN or infinity"),
+    "inf in the output bias": ({"b2": np.array([-np.inf, 0.0])}, "b2 holds NaN or infinity"),
     "fewer gate biases": ({"gate_bias": np.ones(2)}, "inconsistent: gate_bias must have shape"),
     "no outputs": ({"W2": np.ones((3, 0))}, "inconsistent: W2 must have a row"),
     "no features": ({"W1": np.ones((3, 0)), "gates": np.ones((0, 3))}, "inconsistent: W1 must"),

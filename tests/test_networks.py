@@ -58,10 +58,11 @@ def network_objective(network, X, Y, lam):
         b = 0.0 if network.b1 is None else network.b1[j]
         Z += np.outer(on * (X @ network.W1[j] + b), network.W2[j])
         decay += np.sum(network.W1[j] ** 2) + b**2 + np.abs(network.W2[j]).sum() ** 2
+    Z += 0.0 if network.b2 is None else network.b2  # free
     return np.mean((Z - Y) ** 2) / 2 + lam / 2 * decay
 
 
-def random_network(seed=0, m=8, d=3, C=2, bias=True, n_gates=None):
+def random_network(seed=0, m=8, d=3, C=2, bias=True, n_gates=None, b2=None):
     """Neurons with dense second layers; with fewer gates than neurons, some share a pattern."""
     rng = np.random.default_rng(seed)
     gates, gate_bias = rng.standard_normal((d, m)), rng.standard_normal(m)
@@ -72,6 +73,7 @@ def random_network(seed=0, m=8, d=3, C=2, bias=True, n_gates=None):
         W1=rng.standard_normal((m, d)),
         b1=rng.standard_normal(m) if bias else None,
         W2=rng.standard_normal((m, C)),
+        b2=b2,
     )
 
 
@@ -283,6 +285,76 @@ def test_networks_of_float32_problems_predict_in_float64():
     assert network.W1.dtype == network.predict(X.astype(np.float32)).dtype == np.float64
 
 
+# ----------------------------------------------------------------------------- output bias
+
+
+def test_an_output_bias_moves_predictions_and_is_not_penalised():
+    X, Y, _, _ = make_case(C=2)
+    b2 = np.array([3.0, -1.0])
+    plain, biased = random_network(), random_network(b2=b2)
+    np.testing.assert_allclose(biased.predict(X), plain.predict(X) + b2, rtol=1e-14)
+    value = network_objective(biased, X, Y, LAM)
+    assert biased.objective(X, Y, LAM) == pytest.approx(value, rel=1e-12)
+    assert biased.objective(X, Y + b2, LAM) == pytest.approx(plain.objective(X, Y, LAM))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_output_bias_goes_beside_the_convex_weights(bias):
+    X, _, patterns, U = make_case(C=2, bias=bias)
+    b2 = np.array([1.0, 2.0])
+    network = GatedReLUNetwork.from_convex(patterns, U, bias=bias, b2=b2)
+    fit = convex_fit(X, patterns.mask, U)
+    np.testing.assert_allclose(network.predict(X), fit + b2, atol=1e-10)
+    back, V = network.to_convex(X)
+    np.testing.assert_allclose(convex_fit(X, back.mask, V), fit, atol=1e-10)
+    with pytest.raises(ValueError, match=r"^b2 must have shape \(2,\), got \(1,\)"):
+        GatedReLUNetwork.from_convex(patterns, U, bias=bias, b2=[1.0])
+
+
+def test_without_neurons_the_output_bias_is_left():
+    X, Y, patterns, U = make_case(C=2)
+    constant = GatedReLUNetwork.from_convex(patterns, 0 * U, b2=Y.mean(axis=0)).balanced()
+    assert constant.n_neurons == 0
+    np.testing.assert_array_equal(constant.predict(X), np.tile(Y.mean(axis=0), (25, 1)))
+    assert constant.objective(X, Y, LAM) == pytest.approx(np.mean(np.var(Y, axis=0)) / 2)
+
+
+def logistic_loss(Z, Y):
+    return np.log1p(np.exp(-Y * Z)).mean(axis=1)
+
+
+def softmax_loss(Z, Y):
+    return np.log(np.exp(Z).sum(axis=1)) - (Y * Z).sum(axis=1)
+
+
+def huber_loss(Z, Y, delta=0.5):
+    far = np.maximum(np.abs(Z - Y) - delta, 0)
+    near = np.abs(Z - Y) - far
+    return (near**2 / 2 + delta * far).mean(axis=1)
+
+
+LOSSES = {
+    "squared": lambda Z, Y: np.mean((Z - Y) ** 2, axis=1) / 2,
+    "logistic": logistic_loss,
+    "softmax": softmax_loss,
+    "huber": huber_loss,
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_objective_takes_losses_and_sample_weights(loss, weighted):
+    X, Y, _, _ = make_case(C=2)
+    Y = {"logistic": np.sign(Y), "softmax": np.eye(2)[np.argmax(Y, axis=1)]}.get(loss, Y)
+    network = random_network(b2=[0.5, -0.5])
+    weight = np.random.default_rng(1).uniform(0.1, 3, 25) if weighted else None
+    fit = np.average(LOSSES[loss](network.predict(X), Y), weights=weight)
+    decay = np.sum(network.W1**2) + np.sum(network.b1**2)
+    decay += np.sum(np.sum(np.abs(network.W2), axis=1) ** 2)
+    value = network.objective(X, Y, LAM, loss=loss, sample_weight=weight, huber_delta=0.5)
+    assert value == pytest.approx(fit + LAM / 2 * decay, rel=1e-12)
+
+
 # --------------------------------------------------------------------------------- balance
 
 
@@ -291,7 +363,7 @@ def test_networks_of_float32_problems_predict_in_float64():
 def test_balancing_keeps_predictions_and_never_raises_the_objective(seed, C, bias):
     rng = np.random.default_rng(seed)
     X, Y = rng.standard_normal((20, 3)), rng.standard_normal((20, C))
-    network = random_network(seed, C=C, bias=bias)
+    network = random_network(seed, C=C, bias=bias, b2=rng.standard_normal(C))
     balanced = network.balanced()
     np.testing.assert_allclose(balanced.predict(X), network.predict(X), atol=1e-10)
     assert balanced.objective(X, Y, LAM) <= network.objective(X, Y, LAM) * (1 + 1e-12)

@@ -1,17 +1,23 @@
 """The linear algebra of the Newton solver: the derivative of the prox against finite differences,
-the systems against the matrix itself."""
+the systems against the matrix written out."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.linalg import null_space
+from scipy.linalg import block_diag, null_space
 
+import cvxnn
+from conftest import make_data
 from cvxnn.cones import Cones
+from cvxnn.losses import Root, make_loss
 from cvxnn.operators import ExpandedMatrix
-from cvxnn.solvers import newton_systems
-from cvxnn.solvers.newton_blocks import ConeBlocks, GatedBlocks, row_norms
+from cvxnn.solvers import newton_blocks, newton_systems
+from cvxnn.solvers.newton_blocks import ConeBlocks, GatedBlocks, JointBlocks, row_norms
 from cvxnn.solvers.newton_systems import (
     Faces,
     FaceSystem,
+    JointSolver,
     Linearisation,
     ProductSystem,
     conjugate_gradients,
@@ -21,23 +27,24 @@ from cvxnn.solvers.newton_systems import (
 SIGMA, THRESHOLD = 0.7, 0.8
 
 
-def make_blocks(kind, n=40, d=5, p=12, seed=0):
-    """All blocks of a random matrix, with a point of each and its linearised prox."""
+def random_blocks(kind, n=40, d=5, p=12, C=1, seed=0):
+    """All blocks of a random matrix for C outputs, and a point of each."""
     rng = np.random.default_rng(seed)
     X, gates = rng.standard_normal((n, d)), rng.standard_normal((d, p))
     operator = ExpandedMatrix(X, X @ gates >= 0)
-    blocks = GatedBlocks(operator)
-    x = rng.standard_normal((p, d))
+    blocks = JointBlocks([GatedBlocks(operator) for _ in range(C)])
+    x = rng.standard_normal((C * p, d))
     if kind == "cone":
-        blocks = ConeBlocks(operator, Cones(X, operator.mask, gates))
-        x = np.concatenate([gates.T, gates.T]) + 0.5 * rng.standard_normal((2 * p, d))
+        cones = Cones(X, operator.mask, gates)
+        blocks = JointBlocks([ConeBlocks(operator, cones) for _ in range(C)])
+        x = np.tile(gates.T, (2 * C, 1)) + 0.5 * rng.standard_normal((2 * C * p, d))
     blocks.set_work(np.arange(blocks.size), 1.0)
     return blocks, x, rng
 
 
 def prox(blocks, x):
     q = blocks.project(x, THRESHOLD)
-    return q * np.maximum(1 - THRESHOLD / row_norms(q), 0)[:, None] if len(q) else q
+    return q * np.maximum(1 - THRESHOLD / row_norms(q), 0)[:, None]
 
 
 def linearise(blocks, x):
@@ -49,36 +56,109 @@ def linearise(blocks, x):
 
 def tight_rows(blocks, at):
     """The rows of X each active block is orthogonal to, by its definition."""
-    pattern = blocks.work[at.on] % blocks.operator.p
     unit_rows = blocks.X / row_norms(blocks.X)[:, None]
-    tight = np.abs(at.unit @ unit_rows.T) < 1e-10
-    return [blocks.X[rows] for rows in tight], pattern
+    return [blocks.X[rows] for rows in np.abs(at.unit @ unit_rows.T) < 1e-10]
 
 
-def dense_matrix(blocks, curvature, sigma, at, cones):
-    """diag(h) + sigma sum_b D_b X P_b X' D_b, written out."""
-    K = np.diag(curvature)
-    rows, pattern = tight_rows(blocks, at)
-    for b, (unit, c) in enumerate(zip(at.unit, at.ratio, strict=True)):
+def dense_matrix(blocks, sigma, at):
+    """A = sigma sum_b D_b X P_b X' D_b for each output, as one matrix for (n, C) in rows."""
+    part = blocks.parts[0]
+    n, C, p = blocks.n, len(blocks.parts), part.operator.p
+    cones = isinstance(part, ConeBlocks)
+    A = np.zeros((C, n, n))
+    tight = tight_rows(blocks, at)
+    for b, unit, c, rows in zip(blocks.work[at.on], at.unit, at.ratio, tight, strict=True):
         F = np.eye(blocks.d)
-        if cones and len(rows[b]):
-            basis = null_space(rows[b])
+        if cones and len(rows):
+            basis = null_space(rows)
             F = basis @ basis.T
-        M = blocks.operator.mask[:, pattern[b], None] * blocks.X
-        K += sigma * M @ ((1 - c) * F + c * np.outer(unit, unit)) @ M.T
-    return K
+        M = part.operator.mask[:, b % p, None] * blocks.X
+        A[b // part.size] += sigma * M @ ((1 - c) * F + c * np.outer(unit, unit)) @ M.T
+    order = np.arange(n * C).reshape(C, n).T.reshape(-1)
+    return block_diag(*A)[np.ix_(order, order)]
+
+
+ROOTS = ("scalar", "with zeros", "intercept", "several", "coupled", "coupled intercept")
+
+
+def make_root(kind, n, seed=0):
+    """A square root of a Hessian of order 1; the losses' own where they have a name."""
+    rng = np.random.default_rng(seed)
+    if kind in ("scalar", "with zeros"):  # such as outliers have
+        scale = rng.uniform(0.3, 3, (n, 1))
+        return Root(scale * (rng.random((n, 1)) < 0.7) if kind == "with zeros" else scale)
+    C = {"intercept": 1}.get(kind, 3)
+    Z = rng.standard_normal((n, C))
+    coupled = "coupled" in kind
+    Y = np.eye(3)[np.arange(n) % 3] if coupled else np.sign(rng.standard_normal((n, C)))
+    loss = make_loss("softmax" if coupled else "logistic", Y, intercept=kind != "coupled")
+    root = loss.root(Z)
+    assert (root.unit is not None) == coupled
+    assert (root.span is not None) == (kind != "coupled")
+    return replace(root, scale=np.sqrt(n) * root.scale)
+
+
+def matrix_of(root):
+    """L, column by column."""
+    unit = np.eye(root.scale.size).reshape(-1, *root.scale.shape)
+    return np.stack([root.apply(e).reshape(-1) for e in unit], axis=1)
+
+
+def exact_step(root, A, r):
+    """L x with (I + L'A L) x = L'r, and what an error of x in the residual may cost in it."""
+    L = matrix_of(root)
+    b = L.T @ r.reshape(-1)
+    step = L @ np.linalg.solve(np.eye(len(L)) + L.T @ A @ L, b)
+    return step.reshape(r.shape), np.linalg.norm(L, 2) * np.linalg.norm(b)
+
+
+# ---- the blocks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gated", "relu"])
+def test_joint_blocks_are_those_of_the_problem(kind):
+    """Products with a working set are the problem's, one output after the other."""
+    X, Y = make_data(30, 4, C=3)
+    patterns = cvxnn.sample_patterns(X, 8, random_state=0)
+    problem = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}[kind](X, Y, patterns, lam=0.1)
+    rng = np.random.default_rng(0)
+    blocks = newton_blocks.make_blocks(problem, 3)
+    m = problem.weight_shape[0]
+    assert blocks.size == 3 * m
+    work = np.sort(rng.permutation(blocks.size)[: blocks.size // 2])
+    blocks.set_work(work, 1.0)
+    rows = np.zeros((blocks.size, 4))
+    rows[work] = rng.standard_normal((len(work), 4))
+    U = rows.reshape(3, m, 4).transpose(1, 2, 0)
+    np.testing.assert_allclose(blocks.forward(rows[work]), problem.operator.forward(U), atol=1e-12)
+    theta = rng.standard_normal((30, 3))
+    correlations = -problem.operator.adjoint(theta).transpose(2, 0, 1).reshape(-1, 4)
+    np.testing.assert_allclose(blocks.correlation(theta), correlations[work], atol=1e-12)
+    if kind == "relu":
+        correlations, _ = problem.cones.project(correlations, np.tile(np.arange(8), 6))
+    bounded, exact = row_norms(blocks.all_correlations(theta, 7.0)), row_norms(correlations)
+    assert 0 < np.sum(exact > 7.0) < len(exact)
+    np.testing.assert_allclose(bounded[exact > 7.0], exact[exact > 7.0], rtol=1e-9)
+    assert np.all(bounded[exact <= 7.0] <= 7.0 * (1 + 1e-9))
+    lifted = np.zeros_like(rows)
+    lifted[work] = blocks.lift(work, rows[work])
+    U = lifted.reshape(3, m, 4).transpose(1, 2, 0)
+    assert problem.max_violation(U) <= 1e-13
+    projected = blocks.project(rows[work], 0.0)
+    np.testing.assert_allclose(projected, lifted[work], atol=1e-9)
 
 
 # ---- the derivative ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("C", [1, 2])
 @pytest.mark.parametrize("kind", ["free", "cone"])
-def test_the_derivative_is_that_of_the_prox(kind):
-    blocks, x, rng = make_blocks(kind)
+def test_the_derivative_is_that_of_the_prox(kind, C):
+    blocks, x, rng = random_blocks(kind, C=C)
     at = linearise(blocks, x)
     assert 3 < len(at.on) < len(x)  # some blocks shrink to zero
     if kind == "cone":
-        n_tight = [len(rows) for rows in tight_rows(blocks, at)[0]]
+        n_tight = [len(rows) for rows in tight_rows(blocks, at)]
         assert len(set(n_tight)) > 1  # faces of different dimension
     for _ in range(5):
         step = rng.standard_normal(x.shape)
@@ -90,7 +170,7 @@ def test_the_derivative_is_that_of_the_prox(kind):
 
 
 def test_the_derivative_is_symmetric_and_a_contraction():
-    blocks, x, rng = make_blocks("cone")
+    blocks, x, rng = random_blocks("cone")
     at = linearise(blocks, x)
     a, b = rng.standard_normal((2, len(at.on), blocks.d))
     Pa, Pb = blocks.derivative(at, a), blocks.derivative(at, b)
@@ -125,32 +205,82 @@ def way(request, monkeypatch):
 
 @pytest.mark.parametrize("sigma", [1e-3, SIGMA, 10.0])
 @pytest.mark.parametrize(("n", "d"), [(40, 5), (200, 4), (10, 8)])
-def test_systems_of_cones_are_the_matrix(way, n, d, sigma):
-    blocks, x, rng = make_blocks("cone", n, d)
-    at = linearise(blocks, x)
-    curvature, r = rng.uniform(0.1, 10, n), rng.standard_normal(n)
-    system = blocks.system(curvature, sigma, at)
+@pytest.mark.parametrize("kind", ROOTS)
+def test_systems_of_cones_are_the_matrix(way, kind, n, d, sigma):
+    root = make_root(kind, n)
+    blocks, x, rng = random_blocks("cone", n, d, C=root.scale.shape[1])
+    at, r = linearise(blocks, x), rng.standard_normal(root.scale.shape)
+    system = blocks.parts[0].system(root.scale[:, 0], sigma, next(blocks._split(at))[1])
     assert isinstance(system, FaceSystem if way == "formed" else ProductSystem)
-    expected = np.linalg.solve(dense_matrix(blocks, curvature, sigma, at, cones=True), r)
-    np.testing.assert_allclose(system.solve(r, 1e-11), expected, atol=1e-8 * np.abs(expected).max())
+    expected, size = exact_step(root, dense_matrix(blocks, sigma, at), r)
+    step = blocks.solve(root, sigma, at, r, 1e-11)
+    assert np.linalg.norm(step - expected) <= 1e-9 * size
 
 
 @pytest.mark.parametrize("sigma", [1e-3, SIGMA, 1e3])
 @pytest.mark.parametrize(("n", "d"), [(40, 5), (200, 4), (10, 8)])
-def test_systems_of_free_blocks_are_the_matrix(n, d, sigma):
-    blocks, x, rng = make_blocks("free", n, d)
-    at = linearise(blocks, x)
-    curvature, r = rng.uniform(0.1, 10, n), rng.standard_normal(n)
-    K = dense_matrix(blocks, curvature, sigma, at, cones=False)
-    system = blocks.system(curvature, sigma, at)
+@pytest.mark.parametrize("kind", ROOTS)
+def test_systems_of_free_blocks_are_the_matrix(kind, n, d, sigma):
+    root = make_root(kind, n)
+    if root.unit is not None:  # preconditioners know nothing of the coupling
+        sigma = min(sigma, 20.0)
+    blocks, x, rng = random_blocks("free", n, d, C=root.scale.shape[1])
+    at, r = linearise(blocks, x), rng.standard_normal(root.scale.shape)
+    expected, size = exact_step(root, dense_matrix(blocks, sigma, at), r)
     for tol, precision in ((1e-11, 1e-9), (1e-2, 1e-2)):
-        solution = system.solve(r, tol)
-        assert np.linalg.norm(K @ solution - r) <= 2 * precision * np.linalg.norm(r)
+        step = blocks.solve(root, sigma, at, r, tol)
+        assert np.linalg.norm(step - expected) <= 2 * precision * size
+
+
+@pytest.mark.parametrize("kind", ["coupled", "coupled intercept"])
+def test_an_output_without_active_blocks_is_part_of_the_system(way, kind):
+    """The prox of all its blocks is zero, but the loss still couples it to the others."""
+    root = make_root(kind, 40)
+    for blocks_kind in ("free", "cone"):
+        blocks, x, rng = random_blocks(blocks_kind, C=3)
+        x[blocks.parts[0].size : 2 * blocks.parts[0].size] *= 1e-3
+        at, r = linearise(blocks, x), rng.standard_normal((40, 3))
+        owner = at.on // blocks.parts[0].size
+        assert np.array_equal(np.unique(owner), [0, 2])
+        expected, size = exact_step(root, dense_matrix(blocks, SIGMA, at), r)
+        step = blocks.solve(root, SIGMA, at, r, 1e-11)
+        assert np.linalg.norm(step - expected) <= 1e-9 * size
+
+
+@pytest.mark.parametrize("kind", ROOTS)
+def test_steps_descend(kind):
+    """L x = (H^-1 + A)^-1 r where H has an inverse; where it has none, r'L x >= 0 all the same,
+    and L x stays where the loss has curvature."""
+    root = make_root(kind, 40)
+    blocks, x, rng = random_blocks("free", C=root.scale.shape[1])
+    at, r = linearise(blocks, x), rng.standard_normal(root.scale.shape)
+    step = blocks.solve(root, SIGMA, at, r, 1e-11)
+    assert np.sum(step * r) > 0
+    L, A = matrix_of(root), dense_matrix(blocks, SIGMA, at)
+    outside = null_space(L.T)
+    np.testing.assert_allclose(outside.T @ step.reshape(-1), 0, atol=1e-9)
+    if kind == "scalar":
+        expected = np.linalg.solve(np.linalg.inv(L @ L.T) + A, r)
+        np.testing.assert_allclose(step, expected, atol=1e-9)
+    if kind in ("intercept", "several", "coupled intercept"):
+        np.testing.assert_allclose(step.sum(axis=0), 0, atol=1e-9)
+    if "coupled" in kind:
+        np.testing.assert_allclose(step.sum(axis=1), 0, atol=1e-9)
+
+
+def solve_one(blocks, scale, sigma, at, r, tol):
+    """For one output with the scale (n,), which is L."""
+    return blocks.solve(Root(scale[:, None]), sigma, at, r[:, None], tol)[:, 0]
+
+
+def check_one(blocks, scale, sigma, at, r, step, precision):
+    expected, size = exact_step(Root(scale[:, None]), dense_matrix(blocks, sigma, at), r[:, None])
+    assert np.linalg.norm(step - expected[:, 0]) <= precision * size
 
 
 @pytest.mark.parametrize(("tol", "expected"), [(1e-2, np.float32), (1e-10, np.float64)])
 def test_products_are_as_precise_as_asked(tol, expected, monkeypatch):
-    blocks, x, rng = make_blocks("free")
+    blocks, x, rng = random_blocks("free")
     seen, select = [], ExpandedMatrix.select
 
     def spy(self, patterns, dtype=None):
@@ -158,8 +288,8 @@ def test_products_are_as_precise_as_asked(tol, expected, monkeypatch):
         return select(self, patterns, dtype)
 
     monkeypatch.setattr(ExpandedMatrix, "select", spy)
-    system = blocks.system(np.ones(blocks.n), SIGMA, linearise(blocks, x))
-    system.solve(rng.standard_normal(blocks.n), tol)
+    n = blocks.n
+    solve_one(blocks, np.ones(n), SIGMA, linearise(blocks, x), rng.standard_normal(n), tol)
     assert seen == [expected]
 
 
@@ -186,11 +316,10 @@ def test_a_dense_preconditioner_helps_where_the_cheap_one_does_not(
     tol, precision, preconditioners, monkeypatch
 ):
     """As soon as products are so dear that factoring is worth its price."""
-    blocks, x, rng = make_blocks("free", n=120, d=6, p=30)
+    blocks, x, rng = random_blocks("free", n=120, d=6, p=30)
     at = linearise(blocks, x)
-    curvature, r = rng.uniform(0.1, 10, 120), rng.standard_normal(120)
+    scale, r = rng.uniform(0.3, 3, 120), rng.standard_normal(120)
     sigma = 1e5
-    K = dense_matrix(blocks, curvature, sigma, at, cones=False)
     monkeypatch.setattr(newton_systems, "PRODUCT_RATE", 1.0)
     iterations = []
     solve = newton_systems.conjugate_gradients
@@ -201,47 +330,96 @@ def test_a_dense_preconditioner_helps_where_the_cheap_one_does_not(
         return result
 
     monkeypatch.setattr(newton_systems, "conjugate_gradients", counted)
-    system = blocks.system(curvature, sigma, at)
-    assert np.linalg.norm(K @ system.solve(r, 1e-10) - r) <= 1e-8 * np.linalg.norm(r)
+    step = solve_one(blocks, scale, sigma, at, r, 1e-10)
+    check_one(blocks, scale, sigma, at, r, step, 1e-8)
     assert preconditioners == ["cheap", "dense"]
     assert iterations[1] < iterations[0]
-    again = blocks.system(1.1 * curvature, sigma, at).solve(r, tol)  # it serves again
-    K += np.diag(0.1 * curvature)
-    assert np.linalg.norm(K @ again - r) <= 2 * precision * np.linalg.norm(r)
+    again = solve_one(blocks, 0.95 * scale, sigma, at, r, tol)  # it serves again
+    check_one(blocks, 0.95 * scale, sigma, at, r, again, 2 * precision)
     assert preconditioners == ["cheap", "dense"]
 
 
 def test_a_preconditioner_is_made_anew_once_it_no_longer_serves(preconditioners):
-    blocks, x, rng = make_blocks("free", n=200, d=6, p=30)
+    blocks, x, rng = random_blocks("free", n=200, d=6, p=30)
     at, r = linearise(blocks, x), rng.standard_normal(200)
-    curvature = rng.uniform(0.1, 10, 200)
-    blocks.system(curvature, 1e-3, at).solve(r, 1e-8)
-    blocks.system(curvature, 1.01e-3, at).solve(r, 1e-8)
+    scale = rng.uniform(0.3, 3, 200)
+    solve_one(blocks, scale, 1e-3, at, r, 1e-8)
+    solve_one(blocks, scale, 1.01e-3, at, r, 1e-8)
     assert len(preconditioners) == 1
-    system = blocks.system(curvature, 1e3, at)
-    K = dense_matrix(blocks, curvature, 1e3, at, cones=False)
-    assert np.linalg.norm(K @ system.solve(r, 1e-8) - r) <= 2e-8 * np.linalg.norm(r)
+    step = solve_one(blocks, scale, 1e3, at, r, 1e-8)
+    check_one(blocks, scale, 1e3, at, r, step, 2e-8)
     assert len(preconditioners) > 1
+
+
+def test_coupled_outputs_have_a_preconditioner_each(preconditioners):
+    root = make_root("coupled", 60)
+    blocks, x, rng = random_blocks("free", n=60, C=3)
+    at, r = linearise(blocks, x), rng.standard_normal((60, 3))
+    blocks.solve(root, 1e-2, at, r, 1e-6)
+    assert preconditioners == ["cheap"] * 3
+    blocks.solve(root, 1.01e-2, at, r, 1e-6)
+    assert len(preconditioners) == 3
 
 
 def test_few_directions_are_enough_for_a_preconditioner(monkeypatch):
     """Where there is memory for some of them only."""
-    blocks, x, rng = make_blocks("free", n=60)
+    blocks, x, rng = random_blocks("free", n=60)
     at, r = linearise(blocks, x), rng.standard_normal(60)
     monkeypatch.setattr(newton_systems, "MAX_ENTRIES", 2 * 60)
-    solution = blocks.system(np.ones(60), SIGMA, at).solve(r, 1e-10)
-    K = dense_matrix(blocks, np.ones(60), SIGMA, at, cones=False)
-    assert np.linalg.norm(K @ solution - r) <= 1e-9 * np.linalg.norm(r)
+    step = solve_one(blocks, np.ones(60), SIGMA, at, r, 1e-10)
+    check_one(blocks, np.ones(60), SIGMA, at, r, step, 1e-9)
 
 
 @pytest.mark.parametrize(("R", "n"), [(5, 30), (30, 5), (7, 7), (1, 1)])
 def test_face_systems_solve_for_the_smaller_side(R, n):
+    """I + S C'C S sigma, its inverse and its products."""
     rng = np.random.default_rng(0)
-    columns, curvature = rng.standard_normal((R, n)), rng.uniform(0.1, 10, n)
-    K = np.diag(curvature) + SIGMA * columns.T @ columns
+    columns, scale = rng.standard_normal((R, n)), rng.uniform(0, 3, n)
+    A = SIGMA * scale[:, None] * (columns.T @ columns) * scale
     r = rng.standard_normal(n)
-    system = FaceSystem(curvature, SIGMA, columns.copy())
-    np.testing.assert_allclose(system.solve(r, 1e-3), np.linalg.solve(K, r), rtol=1e-10)
+    system = FaceSystem(scale, SIGMA, columns.copy())
+    assert system.exact
+    np.testing.assert_allclose(system.product(r), A @ r, atol=1e-12)
+    expected = np.linalg.solve(np.eye(n) + A, r)
+    np.testing.assert_allclose(system.inverse(r), expected, rtol=1e-10, atol=1e-13)
+
+
+def test_product_systems_multiply_with_the_matrix():
+    """And their preconditioners are close to its inverse, the dense one closer."""
+    blocks, x, rng = random_blocks("free", n=60, d=4, p=20)
+    at, r = linearise(blocks, x), rng.standard_normal(60)
+    scale = rng.uniform(0, 2, 60)
+    system = blocks.parts[0].system(scale, SIGMA, at)
+    assert isinstance(system, ProductSystem)
+    assert not system.exact
+    assert not system.ready
+    A = scale[:, None] * dense_matrix(blocks, SIGMA, at) * scale
+    system.set_precision(1e-10)
+    np.testing.assert_allclose(system.product(r), A @ r, atol=1e-11)
+    exact = np.linalg.solve(np.eye(60) + A, r)
+    errors = []
+    for dense in (False, True):
+        system.renew(dense)
+        assert system.ready
+        errors.append(np.linalg.norm(system.inverse(r) - exact) / np.linalg.norm(exact))
+    assert errors[1] < 1e-3
+    assert errors[1] < errors[0] < 1
+
+
+def test_systems_of_both_kinds_are_solved_together(monkeypatch):
+    """One output has so many faces that it is not formed."""
+    root = make_root("coupled intercept", 40)
+    blocks, x, rng = random_blocks("cone", C=3)
+    at, r = linearise(blocks, x), rng.standard_normal((40, 3))
+    parts = list(blocks._split(at))
+    systems = []
+    for k, (part, its, _) in enumerate(parts):
+        monkeypatch.setattr(newton_blocks, "MAX_ENTRIES", 0 if k == 1 else 10**6)
+        systems.append(part.system(root.scale[:, k], SIGMA, its))
+    assert [system.exact for system in systems] == [True, False, True]
+    expected, size = exact_step(root, dense_matrix(blocks, SIGMA, at), r)
+    step = JointSolver().solve(root, systems, r, 1e-11)
+    assert np.linalg.norm(step - expected) <= 1e-9 * size
 
 
 # ---- what they are made of ---------------------------------------------------------------------

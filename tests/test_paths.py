@@ -553,6 +553,15 @@ OTHER_PROBLEMS = {
     "fewer patterns": {"p": 14},
     "fewer rows": {"n": 29},
     "unit columns": {"normalize": True},
+    "another loss": {"loss": "huber"},
+    "an output bias": {"output_bias": True},
+    "sample weights": {"sample_weight": np.arange(1, 31)},
+}
+OTHER_LOSSES = {
+    "another loss": {"loss": "squared"},
+    "another delta": {"huber_delta": 1.0},
+    "no output bias": {"output_bias": False},
+    "sample weights": {"sample_weight": np.arange(1, 31)},
 }
 
 
@@ -571,6 +580,15 @@ def test_the_checkpoint_of_another_problem_is_refused(file, problem, changes):
     path(problem, lams=[0.3], checkpoint=file)
     with pytest.raises(CheckpointError, match="belongs to another problem, grid or tolerance"):
         path(make(**changes), lams=[0.3], checkpoint=file)
+
+
+@pytest.mark.parametrize("changes", OTHER_LOSSES.values(), ids=OTHER_LOSSES)
+def test_the_checkpoint_of_another_loss_is_refused(file, changes):
+    settings = {"loss": "huber", "output_bias": True}
+    path(make(**settings), lams=[0.05], checkpoint=file)
+    assert path(make(**settings), lams=[0.05], checkpoint=file).complete
+    with pytest.raises(CheckpointError, match="belongs to another problem, grid or tolerance"):
+        path(make(**settings | changes), lams=[0.05], checkpoint=file)
 
 
 def test_one_number_makes_another_problem(file, problem):

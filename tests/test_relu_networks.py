@@ -29,6 +29,8 @@ def test_predictions_are_the_formula():
     network, X = random_network(), make_data(20, 3)[0]
     expected = np.maximum(X @ network.W1.T + network.b1, 0) @ network.W2
     np.testing.assert_allclose(network.predict(X), expected)
+    b2 = np.array([1.0, -2.0])
+    np.testing.assert_allclose(random_network(b2=b2).predict(X), expected + b2)
     flat = random_network(C=1, bias=False, flat_output=True)
     np.testing.assert_allclose(flat.predict(X), (np.maximum(X @ flat.W1.T, 0) @ flat.W2)[:, 0])
 
@@ -39,6 +41,8 @@ def test_objective_is_the_papers_for_vector_outputs():
     decay += np.sum(np.sum(np.abs(network.W2), axis=1) ** 2)
     expected = np.sum((network.predict(X) - Y) ** 2) / 80 + 0.15 * decay
     assert network.objective(X, Y, lam=0.3) == pytest.approx(expected)
+    b2 = np.array([1.0, -2.0])  # the output bias costs nothing
+    assert random_network(b2=b2).objective(X, Y + b2, lam=0.3) == pytest.approx(expected)
 
 
 @settings(max_examples=40, deadline=None)
@@ -105,6 +109,30 @@ def test_optimal_weights_survive_the_round_trip(C, bias):
     assert value <= solution.certificate.objective * (1 + 1e-10)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_an_output_bias_goes_beside_the_convex_weights(bias):
+    X, _ = make_data(12, 3, C=2)
+    network, b2 = random_network(bias=bias), np.array([1.0, -2.0])
+    biased = random_network(bias=bias, b2=b2)
+    patterns, (V, W) = biased.to_convex(X)
+    plain_patterns, plain = network.to_convex(X)
+    np.testing.assert_array_equal(patterns.mask, plain_patterns.mask)
+    np.testing.assert_array_equal((V, W), plain)
+    back = ReLUNetwork.from_convex(V, W, bias=bias, b2=b2)
+    np.testing.assert_allclose(back.predict(X), biased.predict(X), atol=1e-10)
+    np.testing.assert_allclose(biased.merged(X).predict(X), biased.predict(X), atol=1e-10)
+    np.testing.assert_allclose(biased.balanced().predict(X), biased.predict(X), atol=1e-10)
+
+
+def test_neurons_of_an_intercept_alone_survive_every_map():
+    X, _ = make_data(12, 2)
+    network = ReLUNetwork(W1=[[0.0, 0.0], [1.0, 2.0]], b1=[3.0, 0.5], W2=[[1.0], [-1.0]])
+    expected = 3.0 - np.maximum(X @ [1.0, 2.0] + 0.5, 0)
+    for same in (network, network.balanced(), network.merged(X)):
+        assert same.n_neurons == 2
+        np.testing.assert_allclose(same.predict(X)[:, 0], expected, atol=1e-12)
+
+
 def test_new_patterns_come_after_the_given_ones():
     X, _ = make_data(15, 3)
     network = random_network(m=4, C=1, bias=False)
@@ -149,7 +177,11 @@ def test_balancing_keeps_the_function_and_lowers_the_objective():
 
 
 def test_files_hold_relu_networks(tmp_path):
-    for network in (random_network(), random_network(C=1, bias=False, flat_output=True)):
+    for network in (
+        random_network(),
+        random_network(b2=[1.0, -2.0]),
+        random_network(C=1, bias=False, flat_output=True),
+    ):
         network.save(tmp_path / "m.cvxnn")
         loaded = cvxnn.load(tmp_path / "m.cvxnn")
         assert isinstance(loaded, ReLUNetwork)
@@ -163,6 +195,9 @@ def test_files_hold_relu_networks(tmp_path):
         ({"W2": np.ones((3, 1))}, "W2 must have shape"),
         ({"b1": np.ones(3)}, "b1 must have shape"),
         ({"W1": np.full((2, 2), np.nan)}, "W1 holds NaN"),
+        ({"b2": np.ones(2)}, r"b2 must have shape \(1,\), got \(2,\)"),
+        ({"b2": 1.0}, r"b2 must have shape \(1,\), got \(\)"),
+        ({"b2": [np.inf]}, "b2 holds NaN or infinity"),
         ({"W2": np.ones((2, 2)), "flat_output": True}, "flat_output needs one output"),
     ],
 )

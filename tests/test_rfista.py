@@ -19,7 +19,8 @@ def problem():
 
 @pytest.fixture(scope="module")
 def lipschitz(problem):
-    return float(np.linalg.eigvalsh(problem.operator.kernel())[-1]) / problem.loss.s
+    curvature = problem.loss.row_weight[0, 0]  # that of the loss, the same for all rows
+    return float(np.linalg.eigvalsh(problem.operator.kernel())[-1] * curvature)
 
 
 @pytest.fixture(scope="module")

@@ -130,6 +130,48 @@ def test_auto_takes_least_squares_solvers_where_they_apply(monkeypatch):
         cvxnn.solve(large, "direct")
 
 
+OTHER_LOSSES = {
+    "loss 'huber'": {"loss": "huber"},
+    "sample weights": {"sample_weight": np.arange(1, 31)},
+    "an output bias": {"output_bias": True},
+    "loss 'huber', sample weights, an output bias": {
+        "loss": "huber",
+        "sample_weight": np.arange(1, 31),
+        "output_bias": True,
+    },
+}
+
+
+@pytest.mark.parametrize(("words", "settings"), OTHER_LOSSES.items(), ids=OTHER_LOSSES)
+def test_least_squares_solvers_are_for_least_squares(words, settings):
+    """One loss, without weights and output biases; "auto" takes R-FISTA for the others."""
+    problem = make_problem(penalty="l2", **settings)
+    for solver in ("direct", "lsmr"):
+        message = f"'{solver}' does not handle C-GReLU with {words}, penalty 'l2'.*: rfista, cvxpy"
+        with pytest.raises(ValueError, match=message):
+            cvxnn.solve(problem, solver)
+    assert cvxnn.solve(problem).solver.name == "rfista"
+    assert cvxnn.solve(make_problem(**settings)).solver.name == "newton"
+    equal = make_problem(penalty="l2", sample_weight=np.full(30, 3.0))
+    assert cvxnn.solve(equal).solver.name == "direct"
+
+
+def test_a_solution_for_another_loss_is_a_start():
+    """Its weights are; the rest of its state belongs to another problem."""
+    X, labels = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 3
+    patterns = cvxnn.sample_patterns(X, 8, random_state=0)
+    solutions = {}
+    for loss in ("squared", "softmax", "huber"):
+        problem = cvxnn.CGReLU(X, np.eye(3)[labels], patterns, lam=1e-3, loss=loss)
+        solutions[loss] = cvxnn.solve(problem, tol=1e-5)
+    for one in solutions.values():
+        for other in solutions.values():
+            warm = cvxnn.solve(one.problem, tol=1e-5, warm_start=other)
+            assert warm.converged
+            value = one.certificate.objective
+            assert warm.certificate.objective == pytest.approx(value, rel=2e-5)
+
+
 def test_a_solver_that_cannot_says_who_can(problem):
     with pytest.raises(
         ValueError, match=r"'direct' does not handle C-GReLU with penalty 'neuron'.*rfista"

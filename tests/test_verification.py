@@ -1,14 +1,17 @@
 """`verify` confirms what solvers certify, by code of its own, and nothing that is not so."""
 
 import ast
+import copy
 import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import special
+from scipy.sparse import csr_array
 
 import cvxnn
-from conftest import PENALTIES, expanded_matrix, make_problem
+from conftest import PENALTIES, expanded_matrix, make_data, make_problem
 from cvxnn import cones, losses, operators, penalties, problems, verification
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import lower_bound_of
@@ -16,6 +19,32 @@ from cvxnn.certificates import lower_bound_of
 
 def make_crelu(*args, **settings):
     return cvxnn.CReLU.from_gated(make_problem(*args, **settings))
+
+
+def make_with_loss(
+    loss, *, kind=cvxnn.CGReLU, output_bias=True, weighted=True, share=0.05, p=8, **other
+):
+    """A problem with that loss, on targets that are not separable."""
+    X, Y = make_data(60, 3, C=3)
+    Y[::2] = Y[1::2]
+    if loss == "logistic":
+        Y = np.where(np.median(Y) < Y, 1.0, -1.0)
+    elif loss == "softmax":  # one row in three is not sure of its class
+        Y = np.eye(3)[Y.argmax(axis=1)]
+        Y[::3] = [0.5, 0.3, 0.2]
+    problem = kind(
+        X,
+        Y,
+        cvxnn.sample_patterns(X, p, random_state=0),
+        lam=share,
+        loss=loss,
+        output_bias=output_bias,
+        sample_weight=np.random.default_rng(0).uniform(0.2, 3, 60) if weighted else None,
+        **other,
+    )
+    if problem.penalty_name in ("l2", "none"):
+        return problem
+    return problem.with_lam(share * cvxnn.lambda_max(problem))
 
 
 def solve(problem, solver, tol=1e-6):
@@ -55,9 +84,17 @@ def only_difference(solution):
     return differences[0]
 
 
-@pytest.fixture(scope="module", params=[*PENALTIES, "none", "cones"])
+LOSSES = tuple(losses.LOSSES)
+
+
+@pytest.fixture(scope="module", params=[*PENALTIES, "none", "cones", *LOSSES, "softmax cones"])
 def solution(request):
-    """A solved problem of each kind; n > p d, so that the unpenalised value is not zero."""
+    """A solved problem of each kind; n > p d, so that the unpenalised value is not zero. Losses
+    have sample weights and an output bias."""
+    loss = request.param.split()[0]
+    if loss in LOSSES:
+        kind = cvxnn.CReLU if "cones" in request.param else cvxnn.CGReLU
+        return solve(make_with_loss(loss, kind=kind), "newton")
     if request.param == "cones":
         return solve(make_crelu(60, 3, p=8, C=2, share=0.05), "newton")
     if request.param == "none":
@@ -83,6 +120,48 @@ def test_gated_solutions_are_confirmed(solver, penalty, C):
 )
 def test_solutions_of_special_solvers_are_confirmed(solver, penalty, C):
     confirm(solve(make_problem(30, 4, p=10, C=C, penalty=penalty, share=0.05), solver))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("output_bias", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", [cvxnn.CGReLU, cvxnn.CReLU])
+def test_every_loss_is_confirmed(kind, loss, output_bias, weighted):
+    problem = make_with_loss(loss, kind=kind, output_bias=output_bias, weighted=weighted)
+    confirm(solve(problem, "newton"))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("penalty", ["feature", "l1", "l2", "none"])
+def test_every_loss_with_other_penalties_is_confirmed(penalty, loss):
+    size = {"share": 0.0, "p": 2} if penalty == "none" else {}  # else classes are separable
+    found = confirm(solve(make_with_loss(loss, penalty=penalty, **size), "rfista", tol=1e-5))
+    assert found.relative_gap <= 1e-5
+
+
+def test_a_class_without_an_optimum_does_not_spoil_the_bound_of_the_others():
+    """Without a penalty, weights of a separable class grow for ever, and its dual point is 0."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    Y = np.sign(np.stack([X[:, 0], rng.standard_normal(60)], axis=1))
+    patterns = cvxnn.Patterns.from_mask(np.ones((60, 1), bool))
+    problem = cvxnn.CGReLU(X, Y, patterns, lam=0, loss="logistic", penalty="none")
+    run = cvxnn.solve(problem, "rfista", max_iter=2000, on_failure="ignore")
+    found = confirm(run)
+    alone = cvxnn.CGReLU(X, Y[:, 1], patterns, lam=0, loss="logistic", penalty="none")
+    optimum = solve(alone, "rfista").certificate.objective / 2
+    assert found.lower_bound == pytest.approx(optimum, rel=1e-5)
+    assert found.objective > found.lower_bound
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_likelihoods_that_are_sure_are_confirmed(loss):
+    """Probabilities below rounding, and no curvature in the search for the output bias."""
+    X, Y = make_data(40, 3, C=3)
+    Y = {"logistic": np.sign(X @ np.eye(3)), "softmax": np.eye(3)[X.argmax(axis=1)]}.get(loss, Y)
+    patterns = cvxnn.sample_patterns(X, 8, random_state=0)
+    problem = cvxnn.CGReLU(X, Y, patterns, lam=1.0, loss=loss, output_bias=True)
+    confirm(solve(problem.with_lam(1e-4 * cvxnn.lambda_max(problem)), "newton", tol=1e-5))
 
 
 @pytest.mark.parametrize("C", [1, 3])
@@ -161,6 +240,17 @@ def test_unfinished_runs_are_confirmed(kind, max_iter):
     confirm(cvxnn.solve(problem, solver, max_iter=max_iter, on_failure="ignore"))
 
 
+@pytest.mark.parametrize("kind", [cvxnn.CGReLU, cvxnn.CReLU])
+def test_sparse_data(kind):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 6)) * (rng.random((40, 6)) < 0.4)
+    X[:, 0] += 0.1  # no row is zero
+    patterns = cvxnn.sample_patterns(csr_array(X), 8, random_state=0)
+    settings = {"loss": "logistic", "output_bias": True, "lam": 1e-3}
+    problem = kind(csr_array(X), np.sign(rng.standard_normal(40)), patterns, **settings)
+    confirm(solve(problem, "newton"))
+
+
 def test_zero_rows_ties_and_singular_cones():
     rng = np.random.default_rng(0)
     X = rng.integers(-2, 3, (50, 3)).astype(float)
@@ -174,10 +264,12 @@ def test_zero_rows_ties_and_singular_cones():
 @pytest.mark.parametrize("seed", range(5))
 def test_any_dual_candidate_proves_what_the_package_says(solution, seed):
     """Far from the optimum too, where other blocks limit the scaling; never above the optimum."""
-    rng = np.random.default_rng(seed)
+    problem, rng = solution.problem, np.random.default_rng(seed)
     Theta = rng.standard_normal(solution.dual.shape)
+    if problem.loss_name != "squared" or problem.output_bias:  # Theta has to be of some kind
+        Theta = problem.loss.gradient(Theta)
     found = cvxnn.verify(dataclasses.replace(solution, dual=Theta))
-    expected, _ = lower_bound_of(solution.problem, Theta)
+    expected, _ = lower_bound_of(problem, Theta)
     assert expected > 0
     assert found.lower_bound == pytest.approx(expected, rel=1e-9)
     assert found.lower_bound < solution.certificate.objective
@@ -203,6 +295,40 @@ def test_claims_that_are_too_modest_are_true(solution):
     claim = solution.certificate
     modest = tampered(solution, lower_bound=0.5 * claim.lower_bound, objective=2 * claim.objective)
     assert cvxnn.verify(modest).agrees
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_duals_that_break_an_equation_are_caught(loss):
+    """Columns sum to zero with an output bias, rows for the softmax loss; a part in a million of
+    the candidate is too much. What is left is the bound of the zero multiple."""
+    run = solve(make_with_loss(loss), "newton")
+    columns = run.dual + 1e-6 * np.abs(run.dual).mean() * np.array([1.0, -1.0, 0.0])
+    assert np.abs(columns.sum(axis=1)).max() < 1e-12 or loss != "softmax"
+    found = cvxnn.verify(dataclasses.replace(run, dual=columns))
+    Y, share = run.problem.loss.Y, run.problem.loss.row_weight
+    entropy = -np.sum(share * special.xlogy(Y, Y)) if loss == "softmax" else 0.0
+    assert found.lower_bound == pytest.approx(entropy, abs=1e-15)
+    assert found.differences[0].startswith("lower_bound: claimed")
+    assert "fails the equations of the dual" in str(found)
+    if loss == "softmax":
+        plain = solve(make_with_loss(loss, output_bias=False), "newton")
+        rows = plain.dual * (1 + 1e-6 * np.array([1.0, 0.0, 0.0]))
+        found = cvxnn.verify(dataclasses.replace(plain, dual=rows))
+        assert found.lower_bound == pytest.approx(entropy, abs=1e-15)
+        assert not found.agrees
+
+
+@pytest.mark.parametrize("loss", ["huber", "logistic", "softmax"])
+def test_duals_outside_the_domain_are_caught(loss):
+    """Wrong signs, or more than an outlier may pull."""
+    run = solve(make_with_loss(loss, output_bias=False, share=0.9), "newton")
+    wrong = -run.dual
+    if loss == "huber":
+        wrong = run.dual.copy()
+        wrong[0] *= 1e4
+    found = cvxnn.verify(dataclasses.replace(run, dual=wrong))
+    assert found.lower_bound < 0.9 * run.certificate.lower_bound
+    assert [text.split(":")[0] for text in found.differences] == ["lower_bound"]
 
 
 def test_other_weights_are_caught(solution):
@@ -278,13 +404,55 @@ def test_a_mistake_in_the_package_is_noticed(relu, cls, method, mistake, monkeyp
     assert not cvxnn.verify(dataclasses.replace(relu, certificate=wrong)).agrees
 
 
+WITH_LOSSES = [
+    *((name, cls, "value", lambda value: 0.99 * value) for name, cls in losses.LOSSES.items()),
+    *(
+        (name, cls, "best_dual", lambda result: (result[0], 1.01 * result[1]))
+        for name, cls in losses.LOSSES.items()
+        if "best_dual" in vars(cls)
+    ),
+    ("huber", losses.HuberLoss, "_domain", lambda limit: 2 * limit),
+    ("logistic", losses.WithIntercept, "value", lambda value: 0.99 * value),
+]
+
+
+@pytest.mark.parametrize(("name", "cls", "method", "mistake"), WITH_LOSSES)
+def test_a_mistake_in_a_loss_is_noticed(name, cls, method, mistake, monkeypatch):
+    share = 0.9 if method == "_domain" else 0.05
+    run = solve(make_with_loss(name, output_bias=method != "_domain", share=share), "newton")
+    correct = getattr(cls, method)
+    monkeypatch.setattr(cls, method, lambda *args, **kw: mistake(correct(*args, **kw)))
+    dual = 1.5 * run.dual if method == "_domain" else run.dual
+    wrong = cvxnn.certify(run.problem, run.weights, dual)
+    assert wrong != run.certificate
+    found = cvxnn.verify(dataclasses.replace(run, certificate=wrong, dual=dual))
+    assert not found.agrees
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_scale_of_weights_is_not_taken_on_trust(loss):
+    """A loss that is divided by the wrong number."""
+    run = solve(make_with_loss(loss), "newton")
+    problem = run.problem.with_lam(run.problem.lam)
+    problem.loss = copy.deepcopy(problem.loss)
+    for part in (problem.loss, problem.loss.base):
+        part.row_weight = part.row_weight * 0.5
+    wrong = cvxnn.certify(problem, run.weights, run.dual)
+    assert wrong.objective < run.certificate.objective
+    found = cvxnn.verify(dataclasses.replace(run, problem=problem, certificate=wrong))
+    assert any(text.startswith("objective: claimed") for text in found.differences)
+    assert found.objective == pytest.approx(run.certificate.objective, rel=1e-9)
+
+
 def test_nothing_that_is_checked_takes_part_in_the_check(solution, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("verify has to do this itself")
 
-    suspects = (operators.ExpandedMatrix, operators.SignedMatrix, losses.SquaredLoss, cones.Cones)
+    suspects = (operators.ExpandedMatrix, operators.SignedMatrix, cones.Cones)
     groups = (penalties.GroupNorm, penalties.NeuronGroups, penalties.L1, penalties.L2)
-    for cls in (*suspects, *groups, penalties.NoPenalty, type(solution.problem)):
+    of_losses = (losses._WeightedLoss, losses.WithIntercept, *losses.LOSSES.values())
+    own = (penalties.NoPenalty, type(solution.problem))
+    for cls in (*suspects, *groups, *of_losses, *own):
         for name, value in vars(cls).items():
             if callable(value) and not name.startswith("__"):
                 monkeypatch.setattr(cls, name, refuse)
@@ -337,14 +505,10 @@ def test_poor_multipliers_only_lower_the_bound(relu, monkeypatch):
 
 def test_what_is_not_known_is_refused(relu):
     gated = solve(make_problem(), "rfista")
-
-    class HuberLoss(losses.SquaredLoss):
-        pass
-
     for run in (gated, relu):
         problem = run.problem.with_lam(run.problem.lam)
-        problem.loss = HuberLoss(problem.loss.Y)
-        with pytest.raises(NotImplementedError, match="loss HuberLoss"):
+        problem.loss_name = "hinge"
+        with pytest.raises(NotImplementedError, match="loss 'hinge'"):
             cvxnn.verify(dataclasses.replace(run, problem=problem))
     problem = gated.problem.with_lam(gated.problem.lam)
     problem.penalty_name = "pattern"

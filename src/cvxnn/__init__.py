@@ -49,7 +49,18 @@ _HOME = {
     "GatedReLUNetwork": "networks",
     "ReLUNetwork": "networks",
     "load": "modelfile",
+    "prune": "pruning",
     "ModelFileError": "modelfile",
+    "improve": "improvement",
+    "Improvement": "improvement",
+    "ReLUClassifier": "estimators",
+    "ReLURegressor": "estimators",
+    "GatedReLUClassifier": "estimators",
+    "GatedReLURegressor": "estimators",
+    "ReLUClassifierCV": "estimators",
+    "ReLURegressorCV": "estimators",
+    "GatedReLUClassifierCV": "estimators",
+    "GatedReLURegressorCV": "estimators",
     "plot_convergence": "plots",
 }
 
@@ -74,6 +85,16 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.cones import PatternWarning as PatternWarning
     from cvxnn.decompositions import Decomposition as Decomposition
     from cvxnn.decompositions import decompose as decompose
+    from cvxnn.estimators import GatedReLUClassifier as GatedReLUClassifier
+    from cvxnn.estimators import GatedReLUClassifierCV as GatedReLUClassifierCV
+    from cvxnn.estimators import GatedReLURegressor as GatedReLURegressor
+    from cvxnn.estimators import GatedReLURegressorCV as GatedReLURegressorCV
+    from cvxnn.estimators import ReLUClassifier as ReLUClassifier
+    from cvxnn.estimators import ReLUClassifierCV as ReLUClassifierCV
+    from cvxnn.estimators import ReLURegressor as ReLURegressor
+    from cvxnn.estimators import ReLURegressorCV as ReLURegressorCV
+    from cvxnn.improvement import Improvement as Improvement
+    from cvxnn.improvement import improve as improve
     from cvxnn.modelfile import ModelFileError as ModelFileError
     from cvxnn.modelfile import load as load
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
@@ -90,6 +111,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.problems import CGReLU as CGReLU
     from cvxnn.problems import CReLU as CReLU
     from cvxnn.problems import lambda_max as lambda_max
+    from cvxnn.pruning import prune as prune
     from cvxnn.solvers import AL as AL
     from cvxnn.solvers import CVXPY as CVXPY
     from cvxnn.solvers import LSMR as LSMR

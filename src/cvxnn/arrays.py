@@ -3,6 +3,10 @@
 The numerical code is written against the array-API namespace of its inputs, so NumPy arrays,
 torch tensors and any other conforming array pass through the same lines. Only what the
 standard leaves open lives here: moving an array to NumPy and back, and precision.
+
+Data may also be sparse: a `csr_array` of SciPy, without duplicates or stored zeros. Products with
+NumPy arrays (`X @ U`, `U @ X.T`) and rows (`X[rows]`) are written as for a dense array; the rest
+that differs is here.
 """
 
 from __future__ import annotations
@@ -10,16 +14,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import array_api_compat.numpy as numpy_namespace
 import numpy as np
-from array_api_compat import array_namespace, device, is_torch_array
+from array_api_compat import array_namespace as _namespace
+from array_api_compat import device, is_torch_array
+from scipy.sparse import csr_array, hstack
 
 Array = Any  # an array of any array-API library; shapes stand in the docstrings
 
-__all__ = ["Array", "array_namespace", "blocks", "double", "is_double", "like", "to_numpy"]
+
+def is_sparse(x: Any) -> bool:
+    return isinstance(x, csr_array)
 
 
-def to_numpy(x: Array) -> np.ndarray:
-    """The same values as a NumPy array, copied off an accelerator if need be."""
+def in_numpy(x: Array) -> bool:
+    """Whether NumPy computes with it, dense or sparse."""
+    return isinstance(x, (np.ndarray, csr_array))
+
+
+def array_namespace(x: Array) -> Any:
+    """The functions for arrays like `x`; what is computed from a sparse matrix is NumPy's."""
+    if isinstance(x, (np.ndarray, csr_array)):  # the common case, called very often
+        return numpy_namespace
+    return _namespace(x)
+
+
+def to_numpy(x: Array, *, keep_sparse: bool = False) -> Any:
+    """The same values as a NumPy array, copied off an accelerator if need be. A sparse matrix is
+    refused, or stays what it is."""
+    if is_sparse(x):
+        if keep_sparse:
+            return x
+        raise TypeError("X is a sparse matrix; this needs a dense array: pass X.toarray()")
     return np.asarray(x.detach().cpu()) if is_torch_array(x) else np.asarray(x)
 
 
@@ -27,7 +53,7 @@ def like(reference: Array, values: Any, dtype: Any = None) -> Array:
     """`values` as an array of the library, device and (unless given) dtype of `reference`."""
     xp = array_namespace(reference)
     dtype = reference.dtype if dtype is None else dtype
-    return xp.asarray(values, dtype=dtype, device=device(reference))
+    return xp.asarray(values, dtype=dtype, device=device(_entries(reference)))
 
 
 def is_double(x: Array) -> bool:
@@ -36,8 +62,43 @@ def is_double(x: Array) -> bool:
 
 def double(x: Array) -> Array:
     """`x` in float64; no copy where it is already."""
-    xp = array_namespace(x)
-    return x if x.dtype == xp.float64 else xp.astype(x, xp.float64)
+    return x if is_double(x) else astype(x, array_namespace(x).float64)
+
+
+def astype(x: Array, dtype: Any) -> Array:
+    return x.astype(dtype) if is_sparse(x) else array_namespace(x).astype(x, dtype)
+
+
+def with_ones(X: Array) -> Array:
+    """X with a column of ones as its last."""
+    if is_sparse(X):
+        ones = csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
+        return hstack([X, ones], format="csr")
+    xp = array_namespace(X)
+    return xp.concat([X, xp.ones_like(X[:, :1])], axis=1)
+
+
+def divide_columns(X: Array, scale: np.ndarray) -> Array:
+    if is_sparse(X):
+        return _with_entries(X, X.data / scale.astype(X.dtype)[X.indices])
+    return X / like(X, scale)[None, :]
+
+
+def divide_rows(X: Array, scale: np.ndarray) -> Array:
+    if is_sparse(X):
+        return _with_entries(X, X.data / np.repeat(scale, np.diff(X.indptr)))
+    return X / scale[:, None]
+
+
+def row_squares(X: Array) -> np.ndarray:
+    """The squared norms of the rows: (n,)."""
+    return (X * X).sum(axis=1) if is_sparse(X) else np.einsum("ij,ij->i", X, X)
+
+
+def gram(X: Array) -> Array:
+    """X X', dense."""
+    K = X @ X.T
+    return K.toarray() if is_sparse(K) else K
 
 
 def blocks(n: int, size: int) -> Iterator[slice]:
@@ -45,3 +106,11 @@ def blocks(n: int, size: int) -> Iterator[slice]:
     size = max(1, size)
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
+
+
+def _entries(x: Array) -> Array:
+    return x.data if is_sparse(x) else x
+
+
+def _with_entries(X: Any, entries: np.ndarray) -> Any:
+    return csr_array((entries, X.indices, X.indptr), shape=X.shape)

@@ -113,7 +113,7 @@ def certify_with_dual(
     )
     dual, lower_bound, infeasibility = None, -math.inf, 0.0
     if Theta is not None:
-        dual = double(Theta)
+        dual = problem.loss.dual_candidate(double(Theta))
         correlation = None if start is None else problem.dual_correlation(dual, start)
         lower_bound, infeasibility = lower_bound_of(problem, dual, correlation)
     if dual is None or relative_gap(objective, lower_bound, zero_objective) > enough:
@@ -166,7 +166,7 @@ def unpenalised_bound(problem: ConvexProblem, Theta: Array) -> tuple[float, floa
     candidate that does not satisfy M'Theta = 0 to rounding proves nothing but 0."""
     operator = problem.operator_double
     xp = array_namespace(Theta)
-    outside = problem.range_complement(double(Theta))
+    outside = problem.loss.dual_candidate(problem.range_complement(double(Theta)))
     product = operator.adjoint(outside)
     size = float(xp.sqrt(xp.sum(operator.block_norms() ** 2) * xp.sum(outside**2)))
     infeasibility = float(xp.sqrt(xp.sum(product**2))) / size if size > 0 else 0.0

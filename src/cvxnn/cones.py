@@ -8,6 +8,9 @@ solved for many blocks at once by an active-set method of Lawson-Hanson type: ev
 that are violated most, for all blocks with one product, and drops those whose multiplier turns
 negative.
 The same iteration projects onto {w : X~ w >= b}, which cone decompositions need.
+
+Sparse rows have a variant of their own, which adds many rows at a time and knows the active ones
+by their products with each other only.
 """
 
 from __future__ import annotations
@@ -18,15 +21,18 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
+from scipy.sparse import eye_array, hstack
 
 from cvxnn import native
-from cvxnn.arrays import blocks
+from cvxnn.arrays import Array, blocks, divide_rows, is_sparse, row_squares
 from cvxnn.patterns import Patterns
+from cvxnn.spans import Span
 
 TOLERANCE = 1e-13  # of a row's violation, relative to the size of the point
 DEPENDENT = 1e-12  # squared distance of a unit row from the span of others that counts as none
 ZERO = 1e-14  # a projection this small, relative to the point, is zero up to rounding
 TIE = 1e-9  # a residual of unit vectors below this is a tie
+MAX_SPARSE_STEPS = 1000  # of a projection with sparse rows; each adds many
 _BLOCK = 2**22  # entries of a (blocks x rows) product held at a time
 
 
@@ -72,15 +78,15 @@ class Cones:
 
     Parameters
     ----------
-    X : (n, d), float64 NumPy.
+    X : (n, d), float64 NumPy, dense or sparse.
     mask : (n, p) boolean.
     gates : (d, p) points that are strictly interior where no row ties, or None.
     """
 
-    def __init__(self, X: np.ndarray, mask: np.ndarray, gates: np.ndarray | None = None) -> None:
-        norms = np.linalg.norm(X, axis=1)
+    def __init__(self, X: Array, mask: np.ndarray, gates: np.ndarray | None = None) -> None:
+        norms = np.sqrt(row_squares(X)) if is_sparse(X) else np.linalg.norm(X, axis=1)
         self.live = norms > 0
-        self.X = X / np.where(self.live, norms, 1.0)[:, None]
+        self.X = divide_rows(X, np.where(self.live, norms, 1.0))
         self.row_norms = norms
         self.mask = mask
         self.n, self.d = X.shape
@@ -88,6 +94,11 @@ class Cones:
         self.gates = gates
         self.signs = np.ascontiguousarray(np.where(mask.T, np.int8(1), np.int8(-1)))  # (p, n)
         self._without_gate = np.zeros(0, dtype=int)
+
+    @property
+    def width(self) -> int:
+        """Room for the active rows of a block, which are independent, and one more."""
+        return (min(self.n, self.d) if is_sparse(self.X) else self.d) + 1
 
     @cached_property
     def _layouts(self) -> tuple[np.ndarray, np.ndarray]:
@@ -157,10 +168,15 @@ class Cones:
         """
         live = np.flatnonzero(self.live)
         m, d = len(live), self.d
-        A = -self.signs[pattern, live].astype(float)[:, None] * self.X[live]
+        signs = self.signs[pattern, live].astype(float)
+        A: Any
+        if is_sparse(self.X):
+            A = hstack([divide_rows(self.X[live], -signs), eye_array(m)], format="csc")
+        else:
+            A = np.hstack([-signs[:, None] * self.X[live], np.eye(m)])
         result = linprog(
             np.concatenate([np.zeros(d), -np.ones(m)]),
-            A_ub=np.hstack([A, np.eye(m)]),
+            A_ub=A,
             b_ub=np.zeros(m),
             bounds=[(None, None)] * d + [(0, 1)] * m,
         )
@@ -203,9 +219,9 @@ class Cones:
         Returns the points (B, d) and the active rows, whose multipliers belong to unit rows.
         """
         B, d = points.shape
-        state = ActiveRows.empty(B, d + 1)
+        state = ActiveRows.empty(B, self.width)
         if start is not None:
-            width = min(d, start.rows.shape[1])
+            width = min(self.width - 1, start.rows.shape[1])
             state.rows[:, :width], state.gamma[:, :width] = (
                 start.rows[:, :width],
                 start.gamma[:, :width],
@@ -215,6 +231,9 @@ class Cones:
         enough = np.broadcast_to(np.asarray(enough, dtype=float), (B,))
         max_iter = 20 * d + 100
         max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
+        if is_sparse(self.X):
+            assert offsets is None  # decompositions do not take sparse data
+            return self._project_sparse(points, pattern, enough, state, max_rows), state
         if native.library() is not None:
             result = native.project_blocks(
                 self._layouts,
@@ -245,6 +264,23 @@ class Cones:
             result[part] = search.run(max_iter)
             state.store(part, search.state)
         return result, state
+
+    def _project_sparse(
+        self,
+        points: np.ndarray,
+        pattern: np.ndarray,
+        enough: np.ndarray,
+        state: ActiveRows,
+        max_rows: int,
+    ) -> np.ndarray:
+        result = np.empty_like(points)
+        for b, point in enumerate(points):
+            search = _SparseProjection(self.X, self.signs[pattern[b]], point)
+            start = state.rows[b, : state.count[b]]
+            result[b] = search.run(start, float(enough[b]), max_rows)
+            k = state.count[b] = len(search.rows)
+            state.rows[b, :k], state.gamma[b, :k] = search.rows, search.gamma
+        return result
 
     def slack(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """The smallest residual over the non-zero rows: (B,)."""
@@ -481,3 +517,97 @@ class _Projection:
         gamma[np.arange(len(chosen)), leaver] = -1.0
         self.state.gamma[chosen, :k] = gamma
         self._drop_zero_rows(chosen, k)
+
+
+class _SparseProjection:
+    """The active-set iteration for one point and sparse rows, without offsets.
+
+    A product with all rows costs little here and there may be as many active rows as samples, so
+    many violated rows are added at once. Every step shortens w = x + X~'gamma, so that no active
+    set comes twice.
+    """
+
+    def __init__(self, X: Any, signs: np.ndarray, point: np.ndarray) -> None:
+        self.X, self.signs, self.point = X, signs, point
+        self.scale = float(np.linalg.norm(point))
+
+    def run(self, start: np.ndarray, enough: float, max_rows: int) -> np.ndarray:
+        """The projection; `rows` and `gamma` are then its active rows and their multipliers."""
+        d = self.X.shape[1]
+        banned = np.zeros(0, dtype=np.int64)  # rows just rejected, until the active set moves
+        self._set_rows(start, np.zeros(len(start)))
+        w = self._settle()
+        for _ in range(MAX_SPARSE_STEPS):
+            size = float(np.linalg.norm(w))
+            if size <= ZERO * self.scale or (len(self.rows) >= d and size <= TIE * self.scale):
+                return np.zeros_like(w)
+            if size <= enough or max_rows <= 0 or len(self.rows) >= d:
+                break
+            residual = self.signs * (self.X @ w)
+            residual[self.rows] = residual[banned] = 0.0
+            violated = np.flatnonzero(residual < -TOLERANCE * self.scale)
+            if len(violated) == 0:
+                break
+            many = min(max(1, (d - len(self.rows)) // 4), max_rows)
+            new = violated[np.argsort(residual[violated], kind="stable")[:many]]
+            before, max_rows = self.rows, max_rows - len(new)
+            w = self._add(new)
+            unmoved = np.array_equal(self.rows, before)
+            banned = np.concatenate([banned, new]) if unmoved else banned[:0]
+        return w
+
+    def _set_rows(self, rows: np.ndarray, gamma: np.ndarray) -> None:
+        self.rows, self.gamma = rows, gamma
+        self._span = Span(self.X, rows, self.signs)
+
+    def _add(self, new: np.ndarray) -> np.ndarray:
+        """The point of the active rows and of these; those that depend on others are left out."""
+        k, added = len(self.rows), np.zeros(len(new))
+        self._set_rows(np.append(self.rows, new), np.append(self.gamma, added))
+        if self._span.factored:
+            kept = self._span.independent()
+            kept[:k] = True
+            if not kept.all():
+                self._set_rows(self.rows[kept], self.gamma[kept])
+        return self._settle()
+
+    def _settle(self) -> np.ndarray:
+        """The w that is tight on the active rows, after those whose multipliers would not be
+        positive were dropped: all of them where that shortens w, else the first to vanish."""
+        size = np.linalg.norm(self._reached(self.gamma))
+        while True:
+            z, w = self._tight()
+            bad = z <= 0
+            if not bad.any():
+                self.gamma = z
+                return w
+            clipped = np.where(bad, 0.0, z)
+            clipped_size = np.linalg.norm(self._reached(clipped))
+            if clipped_size < size:
+                gamma, size = clipped, clipped_size
+            else:
+                ratio = self.gamma[bad] / np.maximum(self.gamma[bad] - z[bad], 1e-300)
+                step = min(float(ratio.min()), 1.0)
+                bad[bad] = ratio <= step * (1 + 1e-12)
+                gamma = np.maximum(self.gamma + step * (z - self.gamma), 0.0)
+                gamma[bad] = 0.0
+                size = np.linalg.norm(self._reached(gamma))
+            self._set_rows(self.rows[~bad], gamma[~bad])
+
+    def _tight(self) -> tuple[np.ndarray, np.ndarray]:
+        """The multipliers with which the active rows are tight, and w. They are refined, since the
+        Gram matrix squares the condition number, unless one of them is not positive anyway."""
+        z = self.gamma
+        for _ in range(4):
+            w = self._reached(z)
+            short = self._span.A @ w
+            if np.abs(short).max(initial=0.0) <= 0.01 * TOLERANCE * self.scale:
+                break
+            z = z - self._span.solve(short, 1e-5)
+            if (z <= 0).any():
+                break
+        return z, self._reached(z)
+
+    def _reached(self, gamma: np.ndarray) -> np.ndarray:
+        """x + X~'gamma."""
+        return self.point + self._span.combine(gamma)

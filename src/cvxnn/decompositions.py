@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
+from cvxnn.arrays import is_sparse
 from cvxnn.certificates import Certificate, certify
 from cvxnn.cones import ActiveRows, Cones
 from cvxnn.networks import ReLUNetwork
@@ -124,6 +125,11 @@ def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Deco
     """
     if not isinstance(gated, Solution) or not isinstance(gated.problem, CGReLU):
         raise TypeError(f"gated must be the Solution of a CGReLU, got {type(gated).__name__}")
+    if is_sparse(gated.problem.operator.X):
+        raise TypeError(
+            "gated is a solution on sparse data, which decompositions do not handle: solve a CReLU "
+            "problem, or pass X.toarray() to the CGReLU problem"
+        )
     check_choice(method, "method", METHODS)
     function, defaults = FUNCTIONS[method]
     for option in options:

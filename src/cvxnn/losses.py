@@ -1,26 +1,73 @@
-"""Convex losses f(Z) of the predictions Z (n, C), bound to their targets.
+"""Convex losses f(Z) of the predictions Z (n, C), bound to their targets and weights.
+
+    squared    1/(2s) sum w (z - y)^2            s = C sum w
+    huber      1/s sum w h(z - y)                h(r) = r^2/2 up to |r| = delta, linear beyond
+    logistic   1/s sum w log(1 + exp(-y z))      y = +-1
+    softmax    1/s sum w (log sum exp(z) - <y, z>)   rows y of probabilities, s = sum w
 
 A loss gives its value and gradient, the Bregman divergence that a line search tests (computed
-without cancellation), and its side of the dual problem: the lower bound
+without cancellation), a square root of its Hessian for Newton's method, and its side of the dual
+problem: the lower bound
 
     D(tau) = -f*(tau Theta) - tau^2 q
 
-of the best scaling tau of a dual candidate Theta, where the penalty says how far tau may go
-(`limit`) and what quadratic it adds (`q`). Any Theta gives a valid bound; Theta = grad f(Z) at
-the optimum gives the optimal value.
+of a scaling tau of a dual candidate Theta, where the penalty says how far tau may go (`limit`)
+and what quadratic it adds (`q`). Theta = grad f(Z) at the optimum gives the optimal value.
+
+`WithIntercept` makes min_b f(Z + 1 b') a loss of Z, so that an unpenalised output bias is nobody
+else's business.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
 
-from cvxnn.arrays import Array, array_namespace, double, to_numpy
-from cvxnn.validation import check_choice
+import numpy as np
+
+from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.validation import check_choice, check_number, check_vector
+
+HUBER_DELTA = 1.35  # 95 % efficient for normal errors of unit variance
+# Sums that have to vanish in the dual count as zero up to this, relative to their terms.
+BALANCED = 1e-9
+
+
+@dataclass(frozen=True)
+class Root:
+    """A square root of a Hessian, H = L L': L x = scale o (x - v <v, x>), row by row, after the
+    part of x in the span of Q was taken out.
+
+    scale : (n, C).
+    unit : v, unit rows (n, C), or None.
+    span : Q, orthonormal columns (n C, m) orthogonal to v, or None.
+    """
+
+    scale: np.ndarray
+    unit: np.ndarray | None = None
+    span: np.ndarray | None = None
+
+    def project(self, x: np.ndarray) -> np.ndarray:
+        """x (n, C) without its parts along v and in the span."""
+        if self.unit is not None:
+            x = x - self.unit * np.sum(self.unit * x, axis=1, keepdims=True)
+        if self.span is not None:
+            x = x - (self.span @ (self.span.T @ x.reshape(-1))).reshape(x.shape)
+        return x
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        return self.scale * self.project(x)
+
+    def adjoint(self, r: np.ndarray) -> np.ndarray:
+        return self.project(self.scale * r)
 
 
 class Loss(Protocol):
     Y: Array  # (n, C) targets
+    row_weight: Array  # (n, 1), w / s
     affine_gradient: bool  # of a quadratic
+    has_sample_weights: bool
 
     def value(self, Z: Array) -> float:
         """f(Z), summed in float64."""
@@ -39,65 +86,117 @@ class Loss(Protocol):
         """f(0), the loss of the zero prediction."""
         ...
 
+    def intercept(self, Z: Array) -> np.ndarray:
+        """The b (C,) that minimises f(Z + 1 b'); zero for a loss without one."""
+        ...
+
+    def dual_candidate(self, Theta: Array) -> Array:
+        """Theta, made to satisfy the equations of the dual problem if there are any."""
+        ...
+
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
-        """The scaling tau with |tau| <= limit that maximises D(tau), and the value.
+        """The scaling tau with |tau| <= limit for which D(tau) is best, or as good, and the value.
 
         `limit` and `quadratic` have shape (C,) for one scaling a class, or (1,) for a common one.
         """
         ...
 
     def by_output(self) -> list[Loss]:
-        """Losses of single outputs, (n, 1), whose sum this one is."""
+        """Losses in NumPy whose sum this one is, over consecutive outputs: of one each, unless
+        they are coupled."""
         ...
 
-    def conjugate(self, Theta: Array) -> float:
-        """f*(Theta)."""
+    def around(self, Z: Array, tail: float) -> Loss:
+        """A loss with positive curvature that touches this one at Z, and is nowhere below; itself
+        where it has that."""
         ...
 
-    def conjugate_gradient(self, Theta: Array) -> Array:
-        """grad f*(Theta): the predictions at which the gradient of f is Theta."""
-        ...
-
-    def conjugate_curvature(self, Theta: Array) -> Array:
-        """The diagonal of the Hessian of f* at Theta, the inverse of that of f."""
+    def root(self, Z: np.ndarray) -> Root:
+        """A square root of the Hessian at Z."""
         ...
 
 
-class SquaredLoss:
-    """f(Z) = 1/(2 n C) ||Z - Y||^2, the paper's scaling.
+class _WeightedLoss:
+    """What the losses share: targets, row weights, and no equations in the dual."""
 
-    -f*(Theta) = -<Theta, Y> - s/2 ||Theta||^2 with s = n C, so the best scaling is a parabola's
-    vertex, clipped to what the penalty allows.
-    """
+    affine_gradient = False
+    coupled = False  # outputs
 
-    affine_gradient = True
-
-    def __init__(self, Y: Array, s: int | None = None) -> None:
+    def __init__(self, Y: Array, row_weight: Array | None = None) -> None:
         self.Y = Y
-        self.s = Y.shape[0] * Y.shape[1] if s is None else s
+        n, C = Y.shape
+        if row_weight is None:
+            row_weight = np.full((n, 1), 1.0 / (n if self.coupled else n * C))
+        xp = array_namespace(Y)
+        self.row_weight = like(Y, row_weight, dtype=xp.float64)
+
+    @property
+    def has_sample_weights(self) -> bool:
+        weight = to_numpy(self.row_weight)
+        return bool(np.any(weight != weight[0]))
+
+    def _weighted_sum(self, terms: Array) -> float:
+        return float(array_namespace(terms).sum(self.row_weight * terms))
 
     def value(self, Z: Array) -> float:
-        R = double(Z) - double(self.Y)
-        return float(array_namespace(R).sum(R * R)) / (2 * self.s)
-
-    def gradient(self, Z: Array) -> Array:
-        return (Z - self.Y) / self.s
-
-    def bregman(self, Z_new: Array, Z: Array) -> float:
-        step = Z_new - Z
-        return float(array_namespace(step).sum(step * step)) / (2 * self.s)
+        raise NotImplementedError
 
     @property
     def zero_value(self) -> float:
-        Y = double(self.Y)
-        return float(array_namespace(Y).sum(Y * Y)) / (2 * self.s)
+        return self.value(array_namespace(self.Y).zeros_like(double(self.Y)))
+
+    def intercept(self, Z: Array) -> np.ndarray:
+        return np.zeros(self.Y.shape[1])
+
+    def dual_candidate(self, Theta: Array) -> Array:
+        return Theta
+
+    def around(self, Z: Array, tail: float) -> Self:
+        return self
+
+    def in_numpy(self) -> Self:
+        """The same loss in NumPy float64."""
+        return self._with(to_numpy(double(self.Y)))
+
+    def by_output(self) -> list[Any]:
+        plain = self.in_numpy()
+        if self.coupled:
+            return [plain]
+        return [plain._with(plain.Y[:, [k]]) for k in range(plain.Y.shape[1])]
+
+    def _with(self, Y: Array) -> Self:
+        return type(self)(Y, to_numpy(self.row_weight))
+
+
+class SquaredLoss(_WeightedLoss):
+    """-f*(Theta) = -<Theta, Y> - 1/2 sum s/w Theta^2, so the best scaling is a parabola's vertex,
+    clipped to what is allowed."""
+
+    affine_gradient = True
+
+    def value(self, Z: Array) -> float:
+        R = double(Z) - double(self.Y)
+        return self._weighted_sum(R * R) / 2
+
+    def gradient(self, Z: Array) -> Array:
+        return (double(Z) - double(self.Y)) * self.row_weight
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        step = double(Z_new) - double(Z)
+        return self._weighted_sum(step * step) / 2
+
+    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        return np.sum(self.row_weight * (self.Y - Z), axis=0) / np.sum(self.row_weight)
+
+    def balance(self, Theta: np.ndarray) -> np.ndarray:
+        return Theta - self.row_weight * (Theta.sum(axis=0) / np.sum(self.row_weight))
 
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
-        Theta, Y = double(Theta), double(self.Y)
-        limit, quadratic = double(limit), double(quadratic)
+        Theta, limit, quadratic = double(Theta), double(limit), double(quadratic)
         xp = array_namespace(Theta)
-        slope = -xp.sum(Theta * Y, axis=0)
-        curvature = self.s * xp.sum(Theta * Theta, axis=0)
+        slope = -xp.sum(Theta * double(self.Y), axis=0)
+        curvature = xp.sum(Theta * Theta / self.row_weight, axis=0)
+        limit = xp.minimum(limit, self._domain(Theta))
         if limit.shape[0] == 1:  # one scaling for all classes
             slope, curvature = xp.sum(slope)[None], xp.sum(curvature)[None]
         curvature = curvature + 2 * quadratic
@@ -106,24 +205,463 @@ class SquaredLoss:
         tau = xp.where(flat, xp.zeros_like(vertex), xp.clip(vertex, -limit, limit))
         return tau, float(xp.sum(tau * (slope - 0.5 * tau * curvature)))
 
-    def by_output(self) -> list[Loss]:
-        Y = to_numpy(double(self.Y))
-        return [SquaredLoss(Y[:, [k]], self.s) for k in range(Y.shape[1])]
+    def _domain(self, Theta: Array) -> Array:
+        """How far Theta may be scaled inside the domain of f*, all outputs alike."""
+        xp = array_namespace(Theta)
+        return xp.full_like(Theta[0, :1], xp.inf)
 
-    def conjugate(self, Theta: Array) -> float:
+    def root(self, Z: np.ndarray) -> Root:
+        return Root(np.broadcast_to(np.sqrt(self.row_weight), Z.shape))
+
+
+class HuberLoss(SquaredLoss):
+    """f* is that of the squared loss inside the box |Theta| <= delta w/s."""
+
+    affine_gradient = False
+
+    def __init__(
+        self, Y: Array, row_weight: Array | None = None, delta: float = HUBER_DELTA
+    ) -> None:
+        super().__init__(Y, row_weight)
+        self.delta = delta
+
+    def _with(self, Y: Array) -> Self:
+        return type(self)(Y, to_numpy(self.row_weight), self.delta)
+
+    def _residual(self, Z: Array) -> tuple[Array, Array]:
+        """The residual, and the part of it that is not beyond delta."""
+        R = double(Z) - double(self.Y)
+        return R, array_namespace(R).clip(R, -self.delta, self.delta)
+
+    def value(self, Z: Array) -> float:
+        R, inner = self._residual(Z)
+        return self._weighted_sum(inner * (R - 0.5 * inner))
+
+    def gradient(self, Z: Array) -> Array:
+        return self._residual(Z)[1] * self.row_weight
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        R, inner = self._residual(Z_new)
+        change = inner - self._residual(Z)[1]
+        return self._weighted_sum(change * (0.5 * change + (R - inner)))
+
+    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        return _column_roots(self, Z, (self.Y - Z).mean(axis=0) if start is None else start)
+
+    def balance(self, Theta: np.ndarray) -> np.ndarray:
+        inside = self.row_weight * (np.abs(Theta) < (1 - 1e-12) * self.delta * self.row_weight)
+        total = inside.sum(axis=0)
+        return Theta - inside * (Theta.sum(axis=0) / np.where(total > 0, total, 1.0))
+
+    def _domain(self, Theta: Array) -> Array:
+        xp = array_namespace(Theta)
+        largest = xp.max(xp.abs(Theta) / self.row_weight)[None]
+        allowed = xp.where(largest > 0, largest, xp.ones_like(largest))
+        return xp.where(largest > 0, self.delta / allowed, xp.full_like(largest, xp.inf))
+
+    def around(self, Z: Array, tail: float) -> Any:
+        R, inner = self._residual(Z)
+        return _SmoothedHuber(self, R - inner, tail)
+
+    def root(self, Z: np.ndarray) -> Root:
+        R, inner = self._residual(Z)
+        return Root(np.sqrt(self.row_weight) * (inner == R))
+
+
+class _SmoothedHuber(HuberLoss):
+    """min_E  1/(2s) sum w (z - y - e)^2 + w delta/s |e| + t w/(2s) (e - e0)^2.
+
+    Without the last term, the minimum is Huber's loss: e is the part of a residual that counts as
+    an outlier. With it the loss has curvature everywhere, touches Huber's where e0 = e, and the
+    proximal point method in e converges to it.
+    """
+
+    def __init__(self, base: HuberLoss, outliers: np.ndarray, tail: float) -> None:
+        super().__init__(base.Y, base.row_weight, base.delta)
+        self.outliers, self.tail = outliers, tail
+
+    def _split(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        R = Z - self.Y
+        raw = R + self.tail * self.outliers
+        E = (raw - np.clip(raw, -self.delta, self.delta)) / (1 + self.tail)
+        return R, E
+
+    def value(self, Z: np.ndarray) -> float:
+        R, E = self._split(Z)
+        terms = (
+            0.5 * (R - E) ** 2 + self.delta * np.abs(E) + 0.5 * self.tail * (E - self.outliers) ** 2
+        )
+        return self._weighted_sum(terms)
+
+    def gradient(self, Z: np.ndarray) -> np.ndarray:
+        R, E = self._split(Z)
+        return (R - E) * self.row_weight
+
+    def root(self, Z: np.ndarray) -> Root:
+        _, E = self._split(Z)
+        return Root(np.sqrt(self.row_weight * np.where(E != 0, self.tail / (1 + self.tail), 1.0)))
+
+
+class LogisticLoss(_WeightedLoss):
+    """With q = -s/w y Theta in [0, 1], f*(Theta) = 1/s sum w (q log q + (1 - q) log(1 - q))."""
+
+    def value(self, Z: Array) -> float:
+        margin = double(self.Y) * double(Z)
+        return self._weighted_sum(_softplus(-margin))
+
+    def gradient(self, Z: Array) -> Array:
+        Y = double(self.Y)
+        return -Y * _sigmoid(-Y * double(Z)) * self.row_weight
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        """The divergence of two distributions: sum q (e^d - 1 - d) over both outcomes, d the
+        change of log q, is a sum of non-negative terms. Long steps do not cancel if q is the
+        smaller one; the targets do not matter."""
+        Z, step = double(Z), double(Z_new) - double(Z)
+        xp = array_namespace(Z)
+        margin, step = xp.abs(Z), xp.where(Z < 0, -step, step)
+        q, short = _sigmoid(-margin), xp.clip(step, -1.0, 1.0)
+        right = -xp.log1p(q * xp.expm1(-short))  # change of log(1 - q)
+        near = q * _excess(right - short) + (1 - q) * _excess(right)
+        far = _softplus(-margin - step) - _softplus(-margin) + q * step
+        return self._weighted_sum(xp.where(short == step, near, far))
+
+    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        return _column_roots(self, Z, np.zeros(Z.shape[1]) if start is None else start)
+
+    def balance(self, Theta: np.ndarray) -> np.ndarray:
+        q = np.clip(-self.Y * Theta / self.row_weight, 0.0, 1.0)
+        curvature = self.row_weight * q * (1 - q)
+        total = curvature.sum(axis=0)
+        return Theta - curvature * (Theta.sum(axis=0) / np.where(total > 0, total, 1.0))
+
+    def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta = double(Theta)
         xp = array_namespace(Theta)
-        return float(xp.sum(Theta * (double(self.Y) + 0.5 * self.s * Theta)))
+        q = -double(self.Y) * Theta / self.row_weight
+        allowed = 1.0 / xp.maximum(xp.max(q, axis=0), xp.ones_like(q[0, :]))
+        allowed = xp.where(xp.min(q, axis=0) < 0, xp.zeros_like(allowed), allowed)
+        if limit.shape[0] == 1:
+            allowed = xp.min(allowed)[None]
+        tau = xp.minimum(double(limit), allowed)
+        q = tau * q
+        value = self._weighted_sum(_entropy(q) + _entropy(1 - q))
+        return tau, value - float(xp.sum(tau * tau * double(quadratic)))
 
-    def conjugate_gradient(self, Theta: Array) -> Array:
-        return self.Y + self.s * Theta
-
-    def conjugate_curvature(self, Theta: Array) -> Array:
-        return array_namespace(Theta).full_like(Theta, self.s)
+    def root(self, Z: np.ndarray) -> Root:
+        q = _sigmoid(Z)
+        return Root(np.sqrt(self.row_weight * q * _sigmoid(-Z)))
 
 
-LOSSES = {"squared": SquaredLoss}
+class SoftmaxLoss(_WeightedLoss):
+    """With q = Y + s/w Theta, rows of probabilities, f*(Theta) = 1/s sum w q log q."""
+
+    coupled = True
+
+    def value(self, Z: Array) -> float:
+        Z = double(Z)
+        terms = _log_sum_exp(Z) - array_namespace(Z).sum(double(self.Y) * Z, axis=1, keepdims=True)
+        return self._weighted_sum(terms)
+
+    def gradient(self, Z: Array) -> Array:
+        return self._theta(_softmax(double(Z)))
+
+    def _theta(self, q: Array) -> Array:
+        """w/s (q - Y), with rows that add up to zero even where q is 0 and 1 up to rounding: the
+        largest q makes up for it."""
+        xp = array_namespace(q)
+        change = q - double(self.Y)
+        largest = xp.astype(q == xp.max(q, axis=1, keepdims=True), xp.float64)
+        excess = xp.sum(change, axis=1, keepdims=True) / xp.sum(largest, axis=1, keepdims=True)
+        return (change - largest * excess) * self.row_weight
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        """log sum q e^d = log(1 + sum q (e^d - 1 - d)) for the step d, less its mean under q."""
+        Z, step = double(Z), double(Z_new) - double(Z)
+        xp = array_namespace(Z)
+        log_q = _log_softmax(Z)
+        q = xp.exp(log_q)
+        step = step - xp.sum(q * step, axis=1, keepdims=True)
+        short = xp.minimum(step, xp.full_like(step, 500.0))
+        near = xp.log1p(xp.sum(q * _excess(short), axis=1, keepdims=True))
+        far = xp.maximum(_log_sum_exp(log_q + step), xp.zeros_like(near))
+        within = xp.all(short == step, axis=1, keepdims=True)
+        return self._weighted_sum(xp.where(within, near, far))
+
+    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        """b is determined up to a constant, and sums to zero. Where predictions are so sure of
+        themselves that they leave no curvature, it is found for less and less blunted ones."""
+        Z = Z - Z.mean(axis=1, keepdims=True)
+        mean = Z.mean(axis=0)
+        Z = Z - mean
+        b, found = self._balancing_steps(Z, np.zeros_like(mean) if start is None else start + mean)
+        if not found:
+            b, sharpness = np.zeros_like(mean), 10 / max(float(np.ptp(Z)), 1e-300)
+            while sharpness < 1:
+                b, _ = self._balancing_steps(sharpness * Z, b, enough=0.1)
+                b, sharpness = b * min(2.0, 1 / sharpness), 2 * sharpness
+            b, _ = self._balancing_steps(Z, b)
+        return b - mean
+
+    def _balancing_steps(
+        self, Z: np.ndarray, b: np.ndarray, enough: float = 0.0
+    ) -> tuple[np.ndarray, bool]:
+        """Newton steps towards columns of the gradient that sum to zero, until they are no longer
+        than `enough` or all rounding, and whether they got there. A step of range r descends if it
+        is shortened by log(1 + r)/r (Sun and Tran-Dinh, Mathematical Programming 178, 2019), so no
+        values are compared."""
+        last = np.inf
+        for _ in range(30):
+            gradient = self.gradient(Z + b)
+            slope = gradient.sum(axis=0)
+            left = float(np.max(np.abs(slope) / np.maximum(np.abs(gradient).sum(axis=0), 1e-300)))
+            step = -np.linalg.lstsq(self._summed_hessian(_softmax(Z + b)), slope, rcond=1e-14)[0]
+            if not np.all(np.abs(step) < 1e100):
+                break
+            step -= step.mean()
+            length = float(np.ptp(step))
+            if left <= 1e-14 or length <= enough or (length < 1e-6 and left >= last):
+                return b, left <= 1e-12 or enough > 0
+            b, last = b + step * (np.log1p(length) / length), left
+        return b, False
+
+    def _summed_hessian(self, q: np.ndarray) -> np.ndarray:
+        """diag(sum w q) - sum w q q', by its entries off the diagonal: rows sum to zero."""
+        hessian = -(self.row_weight * q).T @ q
+        np.fill_diagonal(hessian, 0.0)
+        np.fill_diagonal(hessian, -hessian.sum(axis=1))
+        return hessian
+
+    def dual_candidate(self, Theta: Array) -> Array:
+        xp = array_namespace(Theta)
+        q = double(self.Y) + double(Theta) / self.row_weight
+        return self._theta(xp.maximum(q, xp.zeros_like(q)))
+
+    def balance(self, Theta: np.ndarray) -> np.ndarray:
+        q = np.maximum(self.Y + Theta / self.row_weight, 0.0)
+        b = np.linalg.lstsq(self._summed_hessian(q), Theta.sum(axis=0), rcond=1e-14)[0]
+        return self.dual_candidate(Theta - self.row_weight * q * (b - (q @ b)[:, None]))
+
+    def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
+        """One scaling for all classes, since rows of q add up to 1."""
+        Theta, Y = double(Theta), double(self.Y)
+        xp = array_namespace(Theta)
+        change = Theta / self.row_weight
+        tau = min(1.0, float(xp.min(limit)))
+        size = xp.sum(xp.abs(Theta), axis=1)
+        if bool(xp.any(xp.abs(xp.sum(Theta, axis=1)) > BALANCED * size)):
+            tau = 0.0
+        falling = -change > Y  # the others allow tau = 1
+        safe = xp.where(falling, -change, xp.ones_like(change))
+        tau = min(tau, float(xp.min(xp.where(falling, Y / safe, xp.full_like(Y, xp.inf)))))
+        value = self._weighted_sum(_entropy(Y + tau * change))
+        value -= tau**2 * float(xp.sum(double(quadratic)))
+        return xp.full_like(double(limit), tau), value
+
+    def root(self, Z: np.ndarray) -> Root:
+        q = _softmax(Z)
+        return Root(np.sqrt(self.row_weight * q), np.sqrt(q))
 
 
-def make_loss(name: str, Y: Array) -> Loss:
-    return LOSSES[check_choice(name, "loss", LOSSES)](Y)
+class WithIntercept:
+    """min_b f(Z + 1 b') as a loss of Z. Its gradient is that of f at the minimum, whose columns
+    sum to zero, and that equation is all it adds to the dual: f* is the same on it."""
+
+    def __init__(self, base: Any, *, start: np.ndarray | None = None, warm: bool = False) -> None:
+        """With `warm`, the search for b starts where the last one ended, or from `start`: quicker,
+        but results depend, by rounding, on what was asked before."""
+        self.base = base
+        self._start, self._warm = start, warm
+        self._recent: list[tuple[Array, np.ndarray]] = []  # predictions and their intercepts
+        self.Y, self.row_weight = base.Y, base.row_weight
+        self.affine_gradient = base.affine_gradient
+        self.coupled, self.has_sample_weights = base.coupled, base.has_sample_weights
+        self._plain = base.in_numpy() if not isinstance(base.Y, np.ndarray) else base
+
+    def intercept(self, Z: Array) -> np.ndarray:
+        for known, b in self._recent:
+            if known is Z:
+                return b
+        b = self._plain.best_intercept(to_numpy(double(Z)), self._start)
+        self._recent = [(Z, b), *self._recent[:1]]
+        if self._warm:
+            self._start = b
+        return b
+
+    def _shifted(self, Z: Array) -> Array:
+        b = self.intercept(Z)
+        Z = double(Z)
+        return Z + like(Z, b)
+
+    def value(self, Z: Array) -> float:
+        return self.base.value(self._shifted(Z))
+
+    def gradient(self, Z: Array) -> Array:
+        return self.base.gradient(self._shifted(Z))
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        """Columns of the gradient sum to zero, so the shifts do not matter for its product."""
+        return self.base.bregman(self._shifted(Z_new), self._shifted(Z))
+
+    @property
+    def zero_value(self) -> float:
+        return self.value(array_namespace(self.Y).zeros_like(double(self.Y)))
+
+    def dual_candidate(self, Theta: Array) -> Array:
+        Theta = self.base.dual_candidate(double(Theta))
+        return like(Theta, self._plain.balance(to_numpy(Theta)))
+
+    def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
+        Theta = double(Theta)
+        xp = array_namespace(Theta)
+        size = xp.sum(xp.abs(Theta), axis=0)
+        if bool(xp.any(xp.abs(xp.sum(Theta, axis=0)) > BALANCED * size)):
+            limit = xp.zeros_like(limit)  # nothing but the zero multiple is feasible
+        return self.base.best_dual(Theta, limit, quadratic)
+
+    def by_output(self) -> list[Loss]:
+        return [WithIntercept(part, warm=True) for part in self.base.by_output()]
+
+    def around(self, Z: Array, tail: float) -> Loss:
+        near = self.base.around(self._shifted(Z), tail)
+        if near is self.base:
+            return self
+        return WithIntercept(near, start=self._start, warm=self._warm)
+
+    def root(self, Z: np.ndarray) -> Root:
+        """Of H - H 1 (1'H 1)^+ 1'H: the span of L'1 is taken out, for each output."""
+        root = self.base.root(self._shifted(Z))
+        C = Z.shape[1]
+        ones = np.zeros((C, *Z.shape))
+        ones[range(C), :, range(C)] = 1.0
+        columns = np.stack([root.adjoint(column).reshape(-1) for column in ones], axis=1)
+        basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+        return replace(root, span=basis[:, sizes > 1e-10 * max(sizes.max(), 1e-300)])
+
+
+LOSSES: dict[str, Callable[..., Any]] = {
+    "squared": SquaredLoss,
+    "huber": HuberLoss,
+    "logistic": LogisticLoss,
+    "softmax": SoftmaxLoss,
+}
+
+
+def make_loss(
+    name: str,
+    Y: Array,
+    *,
+    sample_weight: Any = None,
+    intercept: bool = False,
+    huber_delta: float = HUBER_DELTA,
+) -> Loss:
+    """The loss of that name for targets Y (n, C), weighted row by row, with an output bias that is
+    chosen best for any prediction if `intercept` is set."""
+    cls = LOSSES[check_choice(name, "loss", LOSSES)]
+    settings: dict[str, Any] = {}
+    if name == "huber":
+        settings["delta"] = check_number(huber_delta, "huber_delta", minimum=0, strict=True)
+    if name in _CHECKS:
+        _CHECKS[name](to_numpy(Y), intercept)
+    if name == "softmax":  # exactly, or it would have no lower bound
+        Y = double(Y) / array_namespace(Y).sum(double(Y), axis=1, keepdims=True)
+    row_weight = None
+    if sample_weight is not None:
+        weight = check_vector(sample_weight, "sample_weight", Y.shape[0])
+        if not np.all(weight > 0):
+            raise ValueError("sample_weight must be positive: drop rows of weight 0")
+        total = weight.sum() * (1 if cls is SoftmaxLoss else Y.shape[1])
+        row_weight = weight[:, None] / total
+    loss = cls(Y, row_weight, **settings)
+    return WithIntercept(loss) if intercept else loss
+
+
+def _check_signs(Y: np.ndarray, intercept: bool) -> None:
+    if not np.all(np.abs(Y) == 1):
+        raise ValueError("Y must hold -1 and 1 for the logistic loss")
+    if intercept and np.any(np.all(Y[0] == Y, axis=0)):
+        raise ValueError("Y has one class only: with an intercept, no finite model is optimal")
+
+
+def _check_distributions(Y: np.ndarray, intercept: bool) -> None:
+    if Y.shape[1] < 2:
+        raise ValueError("Y must have a column for each class for the softmax loss, got one column")
+    if np.any(Y < 0) or not np.allclose(Y.sum(axis=1), 1.0, rtol=0, atol=1e-6):
+        raise ValueError("Y must hold rows of probabilities (one-hot) for the softmax loss")
+    if intercept and not np.all(Y.any(axis=0)):
+        raise ValueError("Y has a class that never occurs: with an intercept, no finite model is "
+                         "optimal")  # fmt: skip
+
+
+_CHECKS = {"logistic": _check_signs, "softmax": _check_distributions}
+
+
+# -- functions of single numbers and rows
+
+
+def _sigmoid(x: Array) -> Array:
+    xp = array_namespace(x)
+    return xp.exp(-_softplus(-x))
+
+
+def _softplus(x: Array) -> Array:
+    """log(1 + exp(x))."""
+    xp = array_namespace(x)
+    return xp.logaddexp(x, xp.zeros_like(x))
+
+
+def _log_sum_exp(Z: Array) -> Array:
+    xp = array_namespace(Z)
+    largest = xp.max(Z, axis=1, keepdims=True)
+    return largest + xp.log(xp.sum(xp.exp(Z - largest), axis=1, keepdims=True))
+
+
+def _log_softmax(Z: Array) -> Array:
+    xp = array_namespace(Z)
+    Z = Z - xp.max(Z, axis=1, keepdims=True)
+    return Z - _log_sum_exp(Z)
+
+
+def _softmax(Z: Array) -> Array:
+    return array_namespace(Z).exp(_log_softmax(Z))
+
+
+def _excess(d: Array) -> Array:
+    """exp(d) - 1 - d, by its series where that would cancel."""
+    xp = array_namespace(d)
+    series = d * d * (0.5 + d * (1 / 6 + d / 24))
+    return xp.where(xp.abs(d) < 1e-3, series, xp.expm1(d) - d)
+
+
+def _entropy(q: Array) -> Array:
+    """-q log q, 0 at 0."""
+    xp = array_namespace(q)
+    positive = q > 0
+    return xp.where(positive, -q * xp.log(xp.where(positive, q, xp.ones_like(q))), 0.0 * q)
+
+
+def _column_roots(loss: Any, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The b at which the columns of grad f(Z + 1 b') sum to zero, where outputs are not coupled:
+    Newton steps as long as they halve, else the bracket is halved, or looked for."""
+    b, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
+    reach, last = np.ones_like(b), np.full_like(b, 2.0)
+    for _ in range(200):
+        gradient = loss.gradient(Z + b)
+        slope, size = gradient.sum(axis=0), np.abs(gradient).sum(axis=0)
+        low, high = np.where(slope <= 0, b, low), np.where(slope >= 0, b, high)
+        done = (np.abs(slope) <= 1e-14 * size) | (high - low <= 4e-16 * np.abs(b))
+        if np.all(done):
+            break
+        curvature = np.sum(loss.root(Z + b).scale ** 2, axis=0)
+        curved = curvature > 1e-100 * np.abs(slope)
+        newton = -slope / np.where(curved, curvature, 1.0)
+        inside = (low < b + newton) & (b + newton < high)
+        good = curved & inside & (2 * np.abs(newton) <= last)
+        bounded = np.isfinite(high - low)
+        other = -np.sign(slope) * reach
+        other[bounded] = ((low + high) / 2 - b)[bounded]
+        step = np.where(done, 0.0, np.where(good, newton, other))
+        if np.all(b + step == b):
+            break
+        b, last, reach = b + step, np.abs(step), np.where(good, reach, 2 * reach)
+    return b

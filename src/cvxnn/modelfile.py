@@ -6,6 +6,7 @@ Anything that is not a complete, consistent model of a known version is refused.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -21,8 +22,8 @@ from safetensors.numpy import save as serialize_tensors
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 
 FORMAT = "cvxnn-model"
-VERSION = 1
-_OPTIONAL = {"b1"}
+VERSION = 2  # output biases and a checksum are new since 1
+_SINCE = {"b2": 2}  # arrays that the first version did not know
 _CLASSES: dict[str, type[TwoLayerNetwork]] = {
     cls.kind: cls for cls in (GatedReLUNetwork, ReLUNetwork)
 }
@@ -42,6 +43,7 @@ def save(network: TwoLayerNetwork, path: str | PathLike[str]) -> None:
         "format": FORMAT,
         "version": VERSION,
         "kind": network.kind,
+        "sha256": _digest(tensors),
         **{flag: getattr(network, flag) for flag in network.flags},
     }
     write_atomically(Path(path), serialize_tensors(tensors, {"cvxnn": json.dumps(header)}))
@@ -71,11 +73,14 @@ def load(path: str | PathLike[str]) -> TwoLayerNetwork:
     if not isinstance(kind, str) or kind not in _CLASSES:
         raise ModelFileError(f"{path} holds a model of unknown kind {kind!r}")
     cls = _CLASSES[kind]
-    parts = _checked_tensors(path, cls, tensors) | _checked_flags(path, cls, header)
+    parts = _checked_tensors(path, cls, tensors, version) | _checked_flags(path, cls, header)
     try:
-        return cls(**parts)  # the network checks that its shapes fit
+        network = cls(**parts)  # which checks that its shapes fit
     except ValueError as error:
         raise ModelFileError(f"{path} is inconsistent: {error}") from error
+    if version > 1 and header.get("sha256") != _digest(tensors):
+        raise ModelFileError(f"{path} is damaged: its numbers do not match their checksum")
+    return network
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -95,6 +100,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def _digest(tensors: dict[str, np.ndarray]) -> str:
+    """A checksum against damage, not against intent."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].tobytes())
+    return digest.hexdigest()
+
+
 def _read_header(path: Path, content: bytes) -> dict[str, Any]:
     """The JSON header; safetensors has already checked that the layout around it is sound."""
     length = int.from_bytes(content[:8], "little")
@@ -109,15 +122,15 @@ def _read_header(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _checked_tensors(
-    path: Path, cls: type[TwoLayerNetwork], tensors: dict[str, np.ndarray]
+    path: Path, cls: type[TwoLayerNetwork], tensors: dict[str, np.ndarray], version: int
 ) -> dict[str, Any]:
-    expected = set(cls.arrays)
-    missing, unknown = expected - _OPTIONAL - set(tensors), set(tensors) - expected
+    expected = {name for name in cls.arrays if _SINCE.get(name, 1) <= version}
+    missing, unknown = expected - cls.optional - set(tensors), set(tensors) - expected
     if missing or unknown:
         raise ModelFileError(
             f"{path} is incomplete or damaged: missing {sorted(missing)}, unknown {sorted(unknown)}"
         )
-    ndim = {"gates": 2, "gate_bias": 1, "W1": 2, "b1": 1, "W2": 2}
+    ndim = {"gates": 2, "gate_bias": 1, "W1": 2, "b1": 1, "W2": 2, "b2": 1}
     for name, tensor in tensors.items():
         if tensor.dtype != np.float64 or tensor.ndim != ndim[name]:
             raise ModelFileError(f"{path}: {name} has dtype {tensor.dtype}, shape {tensor.shape}")

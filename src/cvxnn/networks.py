@@ -1,11 +1,12 @@
 """Trained networks, and the maps between them and convex weights (paper, theorems 2.1 and 2.2).
 
-    ReLU:   h(x) = sum_j (x W1_j + b1_j)_+ W2_j
-    gated:  h(x) = sum_j 1(x g_j + c_j >= 0) (x W1_j + b1_j) W2_j     with fixed gates g_j, c_j
+    ReLU:   h(x) = sum_j (x W1_j + b1_j)_+ W2_j + b2
+    gated:  h(x) = sum_j 1(x g_j + c_j >= 0) (x W1_j + b1_j) W2_j + b2   with fixed gates g_j, c_j
 
 A convex solution becomes a network with one neuron for each non-zero block u (pattern, class),
 W1 = u / sqrt(||u||) and W2 = +- sqrt(||u||) in its class. Both layers are balanced, so the weight
-decay lam/2 (||W1||^2 + ||W2||_1^2) equals lam ||u||, and values are equal.
+decay lam/2 (||W1||^2 + ||W2||_1^2) equals lam ||u||, and values are equal. The output bias b2 is
+not penalised and not part of convex weights; it goes beside them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from cvxnn.arrays import blocks, double, to_numpy
-from cvxnn.losses import make_loss
+from cvxnn.arrays import Array, blocks, double, to_numpy
+from cvxnn.losses import HUBER_DELTA, make_loss
 from cvxnn.patterns import Patterns, activations, distinct_patterns
 from cvxnn.validation import (
     check_array,
@@ -37,34 +38,38 @@ class TwoLayerNetwork(ABC):
     """What all networks share: m neurons in NumPy float64.
 
     W1, b1 : (m, d) and (m,), the first layer; b1 is None for neurons without an intercept.
-    W2 : (m, C), the second layer.
+    W2, b2 : (m, C) and (C,), the second layer; b2 is None for outputs without a bias.
     flat_output : predictions have shape (n,) instead of (n, 1).
     """
 
     kind: ClassVar[str]
-    arrays: ClassVar[tuple[str, ...]] = ("W1", "b1", "W2")
+    arrays: ClassVar[tuple[str, ...]] = ("W1", "b1", "W2", "b2")
+    optional: ClassVar[frozenset[str]] = frozenset({"b1", "b2"})  # the arrays that may be None
     flags: ClassVar[tuple[str, ...]] = ("flat_output",)
 
     W1: np.ndarray
     W2: np.ndarray
     b1: np.ndarray | None = None
+    b2: np.ndarray | None = None
     flat_output: bool = False
 
     def __post_init__(self) -> None:
-        names = [name for name in self.arrays if name != "b1" or self.b1 is not None]
+        absent = {name for name in self.optional if getattr(self, name) is None}
+        names = [name for name in self.arrays if name not in absent]
         for name in names:
             array = to_numpy(check_array(getattr(self, name), name))
             object.__setattr__(self, name, double(array))
             if name in ("W1", "W2") and (array.ndim != 2 or array.shape[1] == 0):
                 raise ValueError(f"{name} must have a row for each neuron, got shape {array.shape}")
         m, d = self.W1.shape
-        shapes = {"gates": (d, m), "W1": (m, d), "W2": (m, self.n_outputs)}
+        C = self.n_outputs
+        shapes = {"gates": (d, m), "W1": (m, d), "W2": (m, C), "b2": (C,)}
         for name in names:
             wanted, got = shapes.get(name, (m,)), getattr(self, name).shape
             if got != wanted:
                 raise ValueError(f"{name} must have shape {wanted}, got {got}")
         for flag in self.flags:
-            check_flag(getattr(self, flag), flag)
+            object.__setattr__(self, flag, check_flag(getattr(self, flag), flag))
         if self.flat_output and self.n_outputs != 1:
             raise ValueError(f"flat_output needs one output, got {self.n_outputs}")
 
@@ -88,25 +93,35 @@ class TwoLayerNetwork(ABC):
 
     def predict(self, X: Any) -> np.ndarray:
         """Outputs for the rows of X: (n, C), or (n,) for a network trained on 1-d targets."""
-        X = double(to_numpy(check_features(X, self.n_features)))
+        X = double(to_numpy(check_features(X, self.n_features), keep_sparse=True))
         Z = np.zeros((X.shape[0], self.n_outputs))
         for rows in blocks(X.shape[0], _BLOCK // max(1, self.n_neurons)):
             Z[rows] = self._hidden(X[rows]) @ self.W2
+        if self.b2 is not None:
+            Z += self.b2
         return Z[:, 0] if self.flat_output else Z
 
-    def objective(self, X: Any, Y: Any, lam: float, *, loss: str = "squared") -> float:
+    def objective(
+        self,
+        X: Any,
+        Y: Any,
+        lam: float,
+        *,
+        loss: str = "squared",
+        sample_weight: Any = None,
+        huber_delta: float = HUBER_DELTA,
+    ) -> float:
         """The non-convex objective f(h(X)) + lam/2 sum_j (||W1_j||^2 + ||W2_j||_1^2), hidden
-        intercepts included in ||W1_j||."""
+        intercepts included in ||W1_j||; the output bias is free."""
         X = double(check_features(X, self.n_features))
         Y, _ = check_targets(Y, X)
         if Y.shape[1] != self.n_outputs:
             raise ValueError(f"Y has {Y.shape[1]} outputs, but the network has {self.n_outputs}")
         lam = check_number(lam, "lam", minimum=0)
+        fit = make_loss(loss, to_numpy(Y), sample_weight=sample_weight, huber_delta=huber_delta)
         Z = self.predict(X).reshape(Y.shape)
         first, second = self._layer_norms()
-        return make_loss(loss, to_numpy(Y)).value(Z) + 0.5 * lam * float(
-            np.sum(first**2) + np.sum(second**2)
-        )
+        return fit.value(Z) + 0.5 * lam * float(np.sum(first**2) + np.sum(second**2))
 
     def balanced(self) -> Self:
         """The same function with ||W1_j|| = ||W2_j||_1 for every neuron, where the weight decay
@@ -127,18 +142,40 @@ class TwoLayerNetwork(ABC):
 
         save(self, path)
 
+    def to_torch(self, *, link: str | None = None, dtype: Any = "float64") -> Any:
+        """A torch module of the same function with outputs (n, C), never flat.
+
+        A ReLU network becomes `Sequential(Linear, ReLU, Linear)`. `link` "logistic" appends a
+        Sigmoid, "softmax" a Softmax over the outputs; dtype is "float64" or "float32".
+        """
+        from cvxnn.export import to_torch
+
+        return to_torch(self, link=link, dtype=dtype)
+
+    def to_onnx(
+        self, path: str | PathLike[str], *, link: str | None = None, dtype: Any = "float64"
+    ) -> None:
+        """Write an ONNX model with input "X" (n, d) and output "prediction" (n, C), never flat.
+
+        `link` adds the output "probabilities": "logistic" of -1 and +1 (n, 2), "softmax" of the
+        classes (n, C). dtype is "float64" or "float32", of inputs, weights and outputs.
+        """
+        from cvxnn.export import to_onnx
+
+        to_onnx(self, path, link=link, dtype=dtype)
+
     @abstractmethod
-    def _hidden(self, X: np.ndarray) -> np.ndarray:
+    def _hidden(self, X: Array) -> np.ndarray:
         """The activations of the hidden layer: (n, m)."""
 
-    def _pre_activations(self, X: np.ndarray) -> np.ndarray:
+    def _pre_activations(self, X: Array) -> np.ndarray:
         return X @ self.W1.T + (0.0 if self.b1 is None else self.b1)
 
     def _select(self, neurons: np.ndarray) -> Self:
         parts: dict[str, Any] = {}
         for name in self.arrays:
             array = getattr(self, name)
-            if array is not None:
+            if array is not None and name != "b2":  # the bias belongs to no neuron
                 parts[name] = array[:, neurons] if name == "gates" else array[neurons]
         return replace(self, **parts)
 
@@ -167,9 +204,16 @@ class GatedReLUNetwork(TwoLayerNetwork):
 
     @classmethod
     def from_convex(
-        cls, patterns: Patterns, U: Any, *, bias: bool = False, flat_output: bool = False
+        cls,
+        patterns: Patterns,
+        U: Any,
+        *,
+        bias: bool = False,
+        b2: Any = None,
+        flat_output: bool = False,
     ) -> GatedReLUNetwork:
-        """The network of gated weights U (p, d, C), intercepts last if `bias`."""
+        """The network of gated weights U (p, d, C), intercepts last if `bias`, and of an output
+        bias b2 (C,)."""
         if not isinstance(patterns, Patterns):
             raise TypeError(f"patterns must be Patterns, got {type(patterns).__name__}")
         if patterns.gates is None or patterns.gate_bias is None:
@@ -186,12 +230,14 @@ class GatedReLUNetwork(TwoLayerNetwork):
             W1=first[:, :-1] if bias else first,
             b1=first[:, -1] if bias else None,
             W2=second,
+            b2=b2,
             strict=patterns.strict,
             flat_output=flat_output,
         )
 
     def to_convex(self, X: Any) -> tuple[Patterns, np.ndarray]:
-        """Patterns on X and gated weights U of the same function on X.
+        """Patterns on X and gated weights U of the same function on X; an output bias is not part
+        of them.
 
         Neurons with one pattern on X are summed, which never raises the objective; neurons that
         are on nowhere in X drop out.
@@ -208,7 +254,7 @@ class GatedReLUNetwork(TwoLayerNetwork):
         patterns = Patterns(mask, self.gates, self.gate_bias, self.strict).select(keep)
         return patterns, U
 
-    def _hidden(self, X: np.ndarray) -> np.ndarray:
+    def _hidden(self, X: Array) -> np.ndarray:
         on = activations(X, self.gates, self.gate_bias, self.strict)
         return np.where(on, self._pre_activations(X), 0.0)
 
@@ -221,10 +267,10 @@ class ReLUNetwork(TwoLayerNetwork):
 
     @classmethod
     def from_convex(
-        cls, V: Any, W: Any, *, bias: bool = False, flat_output: bool = False
+        cls, V: Any, W: Any, *, bias: bool = False, b2: Any = None, flat_output: bool = False
     ) -> ReLUNetwork:
-        """The network of C-ReLU weights V, W (p, d, C), intercepts last if `bias`; equal values
-        need both to be feasible."""
+        """The network of C-ReLU weights V, W (p, d, C), intercepts last if `bias`, and of an output
+        bias b2 (C,); equal values need both weights to be feasible."""
         check_flag(bias, "bias")
         V = _check_convex_weights(V, "V")
         W = _check_convex_weights(W, "W", V.shape[:2])
@@ -234,20 +280,44 @@ class ReLUNetwork(TwoLayerNetwork):
             W1=first[:, :-1] if bias else first,
             b1=first[:, -1] if bias else None,
             W2=np.concatenate([plus[1], -minus[1]]),
+            b2=b2,
             flat_output=flat_output,
         )
+
+    @classmethod
+    def from_torch(cls, module: Any) -> ReLUNetwork:
+        """The network of a torch module whose layers are Linear, ReLU, Linear, nested or not.
+
+        The weights are copied. The module's own outputs are compared with the network's on random
+        rows, and a `forward` that does anything else there is refused.
+        """
+        from cvxnn.conversion import from_torch
+
+        return from_torch(module)
+
+    @classmethod
+    def from_sklearn(cls, mlp: Any) -> ReLUNetwork:
+        """The network of a fitted MLPClassifier or MLPRegressor with one hidden layer of ReLUs.
+
+        It predicts what scikit-learn applies its output activation to: logits for classes, one
+        for two of them. The weights are copied; a single output is flat.
+        """
+        from cvxnn.conversion import from_sklearn
+
+        return from_sklearn(mlp)
 
     def to_convex(
         self, X: Any, patterns: Patterns | None = None
     ) -> tuple[Patterns, tuple[np.ndarray, np.ndarray]]:
-        """Patterns on X and C-ReLU weights (V, W) of the same function on X.
+        """Patterns on X and C-ReLU weights (V, W) of the same function on X; an output bias is
+        not part of them.
 
         Neurons with one pattern and sign are summed: never a higher value, equal if they are
         collinear. Optimal neurons lie on the boundary of their cones, where their pattern is a
         matter of choice: rows with a zero pre-activation count as on, unless one of the given
         `patterns` fits without them. The given ones come first in the result, new ones after.
         """
-        X = double(to_numpy(check_features(X, self.n_features)))
+        X = double(to_numpy(check_features(X, self.n_features), keep_sparse=True))
         if patterns is not None:
             patterns.check_belong_to(X)
         mask, tied = self._patterns_on(X)
@@ -280,14 +350,16 @@ class ReLUNetwork(TwoLayerNetwork):
         if self.n_neurons == 0:
             return self
         _, (V, W) = self.to_convex(X)
-        return ReLUNetwork.from_convex(V, W, bias=self.b1 is not None, flat_output=self.flat_output)
+        return ReLUNetwork.from_convex(
+            V, W, bias=self.b1 is not None, b2=self.b2, flat_output=self.flat_output
+        )
 
-    def _hidden(self, X: np.ndarray) -> np.ndarray:
+    def _hidden(self, X: Array) -> np.ndarray:
         return np.maximum(self._pre_activations(X), 0.0)
 
-    def _patterns_on(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _patterns_on(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Where each neuron is on, and where that is a tie up to rounding: (n, m) each."""
-        size = np.abs(X) @ np.abs(self.W1).T + (0.0 if self.b1 is None else np.abs(self.b1))
+        size = abs(X) @ np.abs(self.W1).T + (0.0 if self.b1 is None else np.abs(self.b1))
         pre = self._pre_activations(X)
         tied = np.abs(pre) <= _TIE * size
         return (pre > 0) | tied, tied

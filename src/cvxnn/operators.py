@@ -7,11 +7,14 @@ Both are one product of the 0/1 matrix D with a dense (p, d C) or (n, d C) array
 compiled kernels, D is kept as bits and the products are made by table look-up (products.c).
 Elsewhere they run at the speed of the BLAS: D is kept as floating numbers, transposed, where that
 fits into `cache_bytes`; otherwise rows of the boolean mask are converted as they are used.
+
+Sparse data have an operator of their own, which multiplies with X pattern by pattern.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +23,18 @@ from typing import Any
 import numpy as np
 
 from cvxnn import native
-from cvxnn.arrays import Array, array_namespace, blocks, is_double, like, to_numpy
+from cvxnn.arrays import (
+    Array,
+    array_namespace,
+    astype,
+    blocks,
+    gram,
+    is_double,
+    is_sparse,
+    like,
+    row_squares,
+    to_numpy,
+)
 
 _BLOCK = 2**22  # entries of D U held at a time
 
@@ -119,7 +133,7 @@ class ExpandedMatrix:
             D = like(self.X, mask[:, patterns].astype(np.float64))
             piece = xp.matmul(D, D.T)
             total = piece if total is None else total + piece
-        return total * xp.matmul(self.X, self.X.T)
+        return total * gram(self.X)
 
     @cached_property
     def mask_by_pattern(self) -> np.ndarray:
@@ -139,6 +153,8 @@ class ExpandedMatrix:
         chosen._pass *= len(patterns) / self.p
         chosen._patterns = np.arange(self._mask.shape[1])[self._patterns][patterns]
         chosen._twins, chosen._active = {}, None
+        for cached in ("mask", "mask_by_pattern"):
+            chosen.__dict__.pop(cached, None)
         if chosen._bits is not None:
             chosen._bits = chosen._bits.select(patterns)
         if chosen._float_mask is not None:
@@ -153,7 +169,7 @@ class ExpandedMatrix:
             return self
         if name not in self._twins:
             twin = copy(self)
-            twin.X = self._xp.astype(self.X, dtype)
+            twin.X = astype(self.X, dtype)
             twin._twins, twin._active, twin._float_mask = {}, None, None
             self._twins[name] = twin
         return self._twins[name]
@@ -213,6 +229,54 @@ class _Bits:
 
     def adjoint(self, X: np.ndarray, R: Array) -> np.ndarray:
         return native.expanded_adjoint(self.rows, X, R)
+
+
+class SparseExpandedMatrix(ExpandedMatrix):
+    """[D_1 X ... D_p X] for sparse X, in NumPy: the products of X with the weights of many patterns
+    at a time, D_i X U_i, or of X' with the residuals of the rows where they are on, X' (D_i R)."""
+
+    def __init__(self, X: Any, mask: np.ndarray) -> None:
+        super().__init__(X, mask, cache_bytes=0)
+
+    @cached_property
+    def mask(self) -> np.ndarray:
+        """(n, p); kept for a selection, whose products all need it."""
+        return self._mask[:, self._patterns]
+
+    def forward(self, U: Array) -> np.ndarray:
+        self.passes.forward += self._pass
+        U = np.asarray(U, dtype=self.X.dtype)
+        C = U.shape[2]
+        fit = np.zeros((self.n, C), dtype=self.X.dtype)
+        active = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
+        for part in self._pattern_blocks(len(active), C):
+            weights = U[active[part]].transpose(1, 0, 2)  # (d, patterns, C)
+            products = (self.X @ weights.reshape(self.d, -1)).reshape(self.n, -1, C)
+            products *= self.mask[:, active[part], None]
+            fit += products.sum(axis=1)
+        return fit
+
+    def adjoint(self, R: Array) -> np.ndarray:
+        self.passes.adjoint += self._pass
+        R = np.asarray(R, dtype=self.X.dtype)
+        C = R.shape[1]
+        result = np.empty((self.p, self.d, C), dtype=self.X.dtype)
+        for part in self._pattern_blocks(self.p, C):
+            residuals = self.mask[:, part, None] * R[:, None, :]
+            products = self.X.T @ residuals.reshape(self.n, -1)
+            result[part] = products.reshape(self.d, -1, C).transpose(1, 0, 2)
+        return result
+
+    def block_norms(self) -> np.ndarray:
+        return np.sqrt(row_squares(self.X) @ self.mask)
+
+    def _pattern_blocks(self, p: int, C: int) -> Iterator[slice]:
+        return blocks(p, _BLOCK // ((self.n + self.d) * C))
+
+
+def expanded_matrix(X: Array, mask: np.ndarray) -> ExpandedMatrix:
+    """The operator for this kind of data."""
+    return SparseExpandedMatrix(X, mask) if is_sparse(X) else ExpandedMatrix(X, mask)
 
 
 class SignedMatrix:

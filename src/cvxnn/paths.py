@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
-from cvxnn.arrays import array_namespace, like, to_numpy
+from cvxnn.arrays import array_namespace, is_sparse, like, to_numpy
 from cvxnn.certificates import certify_with_dual
 from cvxnn.modelfile import write_atomically
 from cvxnn.problems import ConvexProblem, check_problem, lambda_max
@@ -255,8 +255,12 @@ class _Checkpoint:
         """Of everything that a path depends on."""
         problem = self.problem
         digest = hashlib.sha256(f"{problem.kind} {problem.penalty_name} {self.tol!r}".encode())
-        digest.update(type(problem.loss).__name__.encode())
-        for array in (problem.operator.X, problem.loss.Y, problem.operator.mask, self.grid):
+        delta = getattr(getattr(problem.loss, "base", problem.loss), "delta", None)
+        digest.update(f"{problem.loss_name} {delta} {problem.output_bias}".encode())
+        X = problem.operator.X
+        data = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
+        loss = problem.loss
+        for array in (*data, loss.Y, loss.row_weight, problem.operator.mask, self.grid):
             content = np.ascontiguousarray(to_numpy(array))
             digest.update(f"{content.shape} {content.dtype}".encode())
             digest.update(content.tobytes())

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, blocks, double, like, to_numpy
+from cvxnn.arrays import Array, array_namespace, blocks, double, is_sparse, like, to_numpy
 from cvxnn.validation import (
     check_features,
     check_flag,
@@ -245,11 +245,11 @@ class Patterns:
             )
         n_rows = min(n, max(1, _CHECK_FLOPS // (2 * d * len(self))))
         rows = np.linspace(0, n - 1, n_rows).astype(int)
-        X_rows = to_numpy(X)[rows].astype(np.float64)
+        X_rows = to_numpy(X, keep_sparse=True)[rows].astype(np.float64)
         scale = np.abs(self.gates).max(axis=0)
         for block in blocks(n_rows, _BLOCK // len(self)):
             product = X_rows[block] @ self.gates + self.gate_bias
-            size = np.abs(X_rows[block]).sum(axis=1, keepdims=True) * scale
+            size = abs(X_rows[block]).sum(axis=1)[:, None] * scale
             clear = np.abs(product) > 1e-6 * (size + np.abs(self.gate_bias))
             wrong = clear & ((product > 0) != self.mask[rows[block]])
             if wrong.any():
@@ -275,7 +275,7 @@ def sample_patterns(
 
     Parameters
     ----------
-    X : (n, d) data.
+    X : (n, d) data, dense or sparse.
     n_patterns : how many gates to draw; duplicates and the zero pattern go, order is kept.
     gates : `GaussianGates()` (default), `SparseGates(n_features)`, `PatchGates(image_shape)`,
         or anything with their `draw`. For gates of your own, use `Patterns.from_gates`.
@@ -299,7 +299,7 @@ def sample_patterns(
     G = _draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
     gate_bias = rng.standard_normal(p) if bias and active_share is None else np.zeros(p)
     if normalize:
-        G /= column_norms(to_numpy(X))[:, None]
+        G /= column_norms(to_numpy(X, keep_sparse=True))[:, None]
         gate_bias /= np.sqrt(n)  # the norm of the column of ones
     if active_share is None:
         mask = activations(X, G, gate_bias, strict)
@@ -315,9 +315,8 @@ def activations(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> 
     mask = np.empty((n, p), dtype=bool)
     X = double(X)
     gates, bias = like(X, gates), like(X, bias)
-    xp = array_namespace(X)
     for rows in blocks(n, _BLOCK // max(1, p)):
-        product = xp.matmul(X[rows, :], gates) + bias[None, :]
+        product = X[rows, :] @ gates + bias[None, :]
         mask[rows] = to_numpy(product > 0 if strict else product >= 0)
     return mask
 
@@ -338,13 +337,19 @@ def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(keep, dtype=int), position
 
 
-def column_norms(X: np.ndarray) -> np.ndarray:
+def column_norms(X: Array) -> np.ndarray:
     """Column norms of X, with 1 for zero columns: what columns are divided by to unitise them."""
-    largest = np.max(np.abs(X), axis=0).astype(np.float64)
-    largest = np.where(
-        largest > 0, largest, 1.0
-    )  # taken out, so that no square over- or underflows
-    norms = largest * np.linalg.norm(X / largest, axis=0)
+    # the largest entry is taken out, so that no square over- or underflows
+    if is_sparse(X):
+        largest = np.zeros(X.shape[1])
+        np.maximum.at(largest, X.indices, np.abs(X.data))
+        largest = np.where(largest > 0, largest, 1.0)
+        squares = (X.data / largest[X.indices]) ** 2
+        norms = largest * np.sqrt(np.bincount(X.indices, squares, minlength=len(largest)))
+    else:
+        largest = np.max(np.abs(X), axis=0).astype(np.float64)
+        largest = np.where(largest > 0, largest, 1.0)
+        norms = largest * np.linalg.norm(X / largest, axis=0)
     return np.where(norms > 0, norms, 1.0)
 
 
@@ -373,7 +378,7 @@ def _activations_at_share(
     xp = array_namespace(X)
     mask, bias = np.empty((n, p), dtype=bool), np.empty(p)
     for columns in blocks(p, _BLOCK // n):
-        product = xp.matmul(X, like(X, gates[:, columns]))
+        product = X @ like(X, gates[:, columns])
         ordered = to_numpy(xp.sort(product, axis=0))
         last_active = ordered[n - k]
         spread = np.maximum(ordered[-1] - ordered[0], np.abs(last_active) + 1e-300)

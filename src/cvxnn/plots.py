@@ -35,8 +35,9 @@ def plot_convergence(solution: Solution, axes: Any = None) -> Any:
 
     shown = gap > 0
     right.plot(passes[shown], gap[shown], color=GAP)
-    right.set_xscale("log")
-    right.set_yscale("log")
+    if shown.any():  # a gap of zero from the start has no logarithm
+        right.set_xscale("log")
+        right.set_yscale("log")
     right.set(xlabel="passes over the data", ylabel="relative duality gap")
     right.set_title(f"Certified at the end: {solution.certificate.relative_gap:.1e}", fontsize=10)
     for axis in (left, right):

@@ -19,12 +19,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.arrays import (
+    Array,
+    array_namespace,
+    divide_columns,
+    double,
+    in_numpy,
+    like,
+    to_numpy,
+    with_ones,
+)
 from cvxnn.cones import ActiveRows, Cones, PatternWarning, treat_singular
 from cvxnn.least_squares import MAX_KERNEL_ROWS, KernelFactor, range_complement
-from cvxnn.losses import Loss, make_loss
+from cvxnn.losses import HUBER_DELTA, Loss, make_loss
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
-from cvxnn.operators import ExpandedMatrix, SignedMatrix
+from cvxnn.operators import SignedMatrix, expanded_matrix
 from cvxnn.patterns import Patterns, column_norms
 from cvxnn.penalties import PENALTIES, Penalty, make_penalty
 from cvxnn.smooth import Smooth
@@ -55,8 +64,10 @@ class ConvexProblem:
     loss: Loss
     penalty: Penalty
     penalty_name: str
+    loss_name: str
     lam: float
     bias: bool
+    output_bias: bool
     normalize: bool
     flat_targets: bool
     column_scale: np.ndarray
@@ -77,7 +88,8 @@ class ConvexProblem:
         n, C = self.loss.Y.shape
         return (
             f"{type(self).__name__}({n} rows, {self.operator.d} columns, {C} outputs, "
-            f"{len(self.patterns)} patterns, penalty {self.penalty_name!r}, lam={self.lam:g})"
+            f"{len(self.patterns)} patterns, loss {self.loss_name!r}, penalty "
+            f"{self.penalty_name!r}, lam={self.lam:g})"
         )
 
     @cached_property
@@ -111,8 +123,26 @@ class ConvexProblem:
         return self.operator_double.adjoint(Theta)
 
     def range_complement(self, B: Array) -> Array:
-        """The part of B (n, C) outside range(M), where dual points live at lam = 0."""
+        """The part of B (n, C) outside range(M), where dual points live at lam = 0; with an
+        output bias outside that of [M, 1]."""
+        B = self._outside_operator(B)
+        if not self.output_bias:
+            return B
+        xp = array_namespace(B)
+        ones = self._outside_operator(xp.ones_like(B[:, :1]))
+        size = xp.sum(ones * ones)
+        if float(size) <= 1e-20 * B.shape[0]:  # 1 is in the range
+            return B
+        return B - ones * (xp.sum(ones * B, axis=0) / size)
+
+    def _outside_operator(self, B: Array) -> Array:
         return range_complement(self.operator_double, self.kernel_factor, B)
+
+    def _output_bias(self, U: Array) -> np.ndarray | None:
+        """The best output bias for these weights."""
+        if not self.output_bias:
+            return None
+        return self.loss.intercept(self.operator_double.forward(double(U)))
 
     def max_violation(self, U: Array) -> float:
         return 0.0
@@ -146,14 +176,18 @@ class CGReLU(ConvexProblem):
 
     Parameters
     ----------
-    X : (n, d) data; NumPy, torch or any array-API array, lists, DataFrames. float32 data are
-        solved in float32 (and certified in float64), everything else in float64.
+    X : (n, d) data; NumPy, torch or any array-API array, lists, DataFrames, SciPy sparse
+        matrices, which stay sparse. float32 data are solved in float32 (and certified in float64),
+        everything else in float64.
     Y : (n,) or (n, C) targets.
     patterns : `Patterns` of this X.
     lam : penalty strength >= 0, exactly as in the formula; nothing is rescaled.
-    loss : "squared", 1/(2nC) ||Z - Y||^2.
+    loss : "squared", 1/(2nC) ||Z - Y||^2; "huber", linear beyond residuals of `huber_delta`;
+        "logistic" for Y of -1 and 1; "softmax" for rows Y of probabilities, one-hot or not.
+    sample_weight : (n,) positive numbers; n becomes their sum, and rows count accordingly.
     penalty : "neuron" (the paper's), "feature", "l1", "l2" (lam/2 ||U||^2) or "none".
     bias : give each neuron an intercept, a column of ones inside its group.
+    output_bias : add an intercept to each output, which is not penalised.
     normalize : solve for columns of unit norm, the paper's setting. The certificate then bounds
         that problem; networks are mapped back exactly and work on the raw X.
 
@@ -173,16 +207,27 @@ class CGReLU(ConvexProblem):
         loss: str = "squared",
         penalty: str = "neuron",
         bias: bool = False,
+        output_bias: bool = False,
         normalize: bool = False,
+        sample_weight: Any = None,
+        huber_delta: float = HUBER_DELTA,
     ) -> None:
         X = check_features(X)
         Y, self.flat_targets = check_targets(Y, X)
         self.bias = check_flag(bias, "bias")
+        self.output_bias = check_flag(output_bias, "output_bias")
         self.normalize = check_flag(normalize, "normalize")
         self.lam = check_number(lam, "lam", minimum=0)
         self.penalty_name = penalty
         self.penalty = make_penalty(penalty, self.lam)
-        self.loss = make_loss(loss, Y)
+        self.loss_name = loss
+        self.loss = make_loss(
+            loss,
+            Y,
+            sample_weight=sample_weight,
+            intercept=self.output_bias,
+            huber_delta=huber_delta,
+        )
         if not isinstance(patterns, Patterns):
             raise TypeError(
                 f"patterns must be Patterns, got {type(patterns).__name__}; "
@@ -191,14 +236,16 @@ class CGReLU(ConvexProblem):
         patterns.check_belong_to(X)
         self.patterns = patterns
         X, self.column_scale = _design_matrix(X, self.bias, self.normalize)
-        self.operator = ExpandedMatrix(X, patterns.mask)
+        self.operator = expanded_matrix(X, patterns.mask)
 
     def network(self, weights: Any) -> GatedReLUNetwork:
         """The gated network with these weights, in the units of the raw X (theorem 2.2)."""
+        U = self.check_weights(weights)
         return GatedReLUNetwork.from_convex(
             self.patterns,
-            self._raw_units(self.check_weights(weights)),
+            self._raw_units(U),
             bias=self.bias,
+            b2=self._output_bias(U),
             flat_output=self.flat_targets,
         )
 
@@ -233,12 +280,22 @@ class CReLU(ConvexProblem):
         *,
         loss: str = "squared",
         bias: bool = False,
+        output_bias: bool = False,
         normalize: bool = False,
         singular: str = "replace",
+        sample_weight: Any = None,
+        huber_delta: float = HUBER_DELTA,
     ) -> None:
         check_choice(singular, "singular", ("replace", "keep", "raise"))
-        X = to_numpy(check_features(X))
-        settings: dict[str, Any] = {"loss": loss, "bias": bias, "normalize": normalize}
+        X = to_numpy(check_features(X), keep_sparse=True)
+        settings: dict[str, Any] = {
+            "loss": loss,
+            "bias": bias,
+            "output_bias": output_bias,
+            "normalize": normalize,
+            "sample_weight": sample_weight,
+            "huber_delta": huber_delta,
+        }
         gated = CGReLU(X, Y, patterns, lam, **settings)
         cones = _make_cones(gated)
         notes = cones.tie_notes()
@@ -259,7 +316,7 @@ class CReLU(ConvexProblem):
             raise ValueError(
                 f"C-ReLU has the neuron penalty; the gated problem has {gated.penalty_name!r}"
             )
-        if not isinstance(gated.operator.X, np.ndarray):
+        if not in_numpy(gated.operator.X):
             raise TypeError("C-ReLU works on NumPy data; build the gated problem from NumPy arrays")
         problem = cls.__new__(cls)
         cones = _make_cones(gated)
@@ -270,6 +327,7 @@ class CReLU(ConvexProblem):
         self.gated, self.cones, self.notes = gated, cones, notes
         self.patterns, self.loss, self.lam = gated.patterns, gated.loss, gated.lam
         self.penalty, self.penalty_name = gated.penalty, gated.penalty_name
+        self.loss_name, self.output_bias = gated.loss_name, gated.output_bias
         self.bias, self.normalize = gated.bias, gated.normalize
         self.column_scale, self.flat_targets = gated.column_scale, gated.flat_targets
         self.operator = SignedMatrix(gated.operator)
@@ -306,9 +364,11 @@ class CReLU(ConvexProblem):
 
     def network(self, weights: Any) -> ReLUNetwork:
         """The ReLU network with these weights, in the units of the raw X (theorem 2.1)."""
-        U = self._raw_units(self.check_weights(weights))
-        V, W = self.present(U)
-        return ReLUNetwork.from_convex(V, W, bias=self.bias, flat_output=self.flat_targets)
+        U = self.check_weights(weights)
+        V, W = self.present(self._raw_units(U))
+        return ReLUNetwork.from_convex(
+            V, W, bias=self.bias, b2=self._output_bias(U), flat_output=self.flat_targets
+        )
 
     def make_feasible(
         self, U: Array, start: ActiveRows | None = None
@@ -316,7 +376,7 @@ class CReLU(ConvexProblem):
         """U with every block projected onto its cone and lifted over rounding. `start` are the
         active rows of an earlier call; those of this one are returned."""
         rows = self.flat(U).astype(np.float64)
-        active = ActiveRows.empty(len(rows), self.cones.d + 1) if start is None else start
+        active = ActiveRows.empty(len(rows), self.cones.width) if start is None else start
         outside = np.flatnonzero(np.any(rows != 0, axis=1))
         pattern = self.pattern_of_block[outside]
         projected, state = self.cones.project(rows[outside], pattern, start=active.select(outside))
@@ -377,9 +437,9 @@ class CReLU(ConvexProblem):
     def kernel_factor(self) -> KernelFactor | None:
         return self.gated.kernel_factor
 
-    def range_complement(self, B: Array) -> Array:
+    def _outside_operator(self, B: Array) -> Array:
         """Outside range(M): a dual point of the gated relaxation, hence of this problem."""
-        return self.gated.range_complement(B)
+        return self.gated._outside_operator(B)
 
 
 def check_problem(problem: Any) -> ConvexProblem:
@@ -426,16 +486,14 @@ def _make_cones(gated: CGReLU) -> Cones:
             gates = np.vstack([patterns.gates, patterns.gate_bias]) * scale[:, None]
         else:  # a gate with a bias is no point of a cone without one
             gates = np.where(patterns.gate_bias == 0, patterns.gates * scale[:, None], 0.0)
-    X = np.asarray(gated.operator.X, dtype=np.float64)
-    return Cones(X, patterns.mask, gates)
+    return Cones(double(gated.operator.X), patterns.mask, gates)
 
 
 def _design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.ndarray]:
     """X with its column of ones and unit-norm columns, where asked for, and the column scale."""
-    xp = array_namespace(X)
     if bias:
-        X = xp.concat([X, xp.ones_like(X[:, :1])], axis=1)
+        X = with_ones(X)
     if not normalize:
         return X, np.ones(X.shape[1])
-    scale = column_norms(to_numpy(X))
-    return X / like(X, scale)[None, :], scale
+    scale = column_norms(to_numpy(X, keep_sparse=True))
+    return divide_columns(X, scale), scale

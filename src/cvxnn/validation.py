@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array, is_torch_array
+from scipy.sparse import csr_array
 
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
 
@@ -17,16 +18,7 @@ from cvxnn.arrays import Array, array_namespace, like, to_numpy
 def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "features") -> Array:
     """A finite, non-empty, real, floating 2-d array with the values of `values`."""
     array = _to_floating(_as_array(values, name), name)
-    if array.ndim != 2:
-        hint = ""
-        if array.ndim == 1:
-            hint = f"; reshape a single column to (n, 1), a single row to (1, {columns})"
-        shape = tuple(array.shape)
-        raise ValueError(
-            f"{name} must be 2-dimensional ({rows} x {columns}), got shape {shape}{hint}"
-        )
-    if 0 in array.shape:
-        raise ValueError(f"{name} is empty: shape {tuple(array.shape)}")
+    _check_two_dimensional(array, name, rows, columns)
     _check_finite(array, name)
     return array
 
@@ -47,8 +39,9 @@ def check_vector(values: Any, name: str, size: int) -> np.ndarray:
 
 
 def check_features(X: Any, n_columns: int | None = None) -> Array:
-    """A valid data matrix X, with `n_columns` columns where that is given."""
-    X = check_matrix(X, "X")
+    """A valid data matrix X, with `n_columns` columns where that is given; sparse ones in CSR
+    format."""
+    X = _check_sparse(X, "X") if hasattr(X, "tocsr") else check_matrix(X, "X")
     if n_columns is not None and X.shape[1] != n_columns:
         raise ValueError(f"X has {X.shape[1]} features, but {n_columns} are expected")
     return X
@@ -178,6 +171,39 @@ def _as_array(values: Any, name: str) -> Array:
         raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from error
 
 
+def _check_sparse(values: Any, name: str) -> csr_array:
+    """A valid SciPy matrix as a `csr_array` without duplicates or stored zeros, which shares its
+    memory with `values` where they are like that already."""
+    _check_two_dimensional(values, name)
+    X = csr_array(values.tocsr())
+    X = csr_array((_to_floating(X.data, name), X.indices, X.indptr), shape=X.shape)
+    if not X.has_canonical_format or not X.data.all():
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    bad = np.flatnonzero(~np.isfinite(X.data))
+    if len(bad):
+        row = np.searchsorted(X.indptr, bad[0], side="right") - 1
+        place = f"row {row}, column {X.indices[bad[0]]}"
+        raise _not_finite(name, float(X.data[bad[0]]), place, len(bad))
+    return X
+
+
+def _check_two_dimensional(
+    array: Array, name: str, rows: str = "samples", columns: str = "features"
+) -> None:
+    shape = tuple(array.shape)
+    if len(shape) != 2:
+        hint = ""
+        if len(shape) == 1:
+            hint = f"; reshape a single column to (n, 1), a single row to (1, {columns})"
+        raise ValueError(
+            f"{name} must be 2-dimensional ({rows} x {columns}), got shape {shape}{hint}"
+        )
+    if 0 in shape:
+        raise ValueError(f"{name} is empty: shape {shape}")
+
+
 def _to_floating(array: Array, name: str) -> Array:
     xp = array_namespace(array)
     if is_numpy_array(array) and array.dtype.kind not in "biuf":
@@ -223,9 +249,13 @@ def _check_finite(array: Array, name: str) -> None:
     value = float(array[tuple(int(i) for i in places[0])])
     axes = ("row", "column") if array.ndim <= 2 else tuple(f"axis {i}" for i in range(array.ndim))
     place = ", ".join(f"{axis} {i}" for axis, i in zip(axes, places[0], strict=False))
-    raise ValueError(
+    raise _not_finite(name, value, place, len(places))
+
+
+def _not_finite(name: str, value: float, place: str, count: int) -> ValueError:
+    return ValueError(
         f"{name} holds NaN or infinity: {value} at {place} "
-        f"({len(places)} such value{'s' if len(places) > 1 else ''} in all)"
+        f"({count} such value{'s' if count > 1 else ''} in all)"
     )
 
 

@@ -9,16 +9,22 @@ for itself:
     lower bound   D = max_tau -f*(tau Theta) - g*(tau M'Theta) with tau Theta dual feasible
     cones         min_j x~_j v / ||x_j|| >= 0, and ||Pi_K(c)|| = min_{gamma >= 0} ||c + X~'gamma||
     network       f(sum_i (X V_i)_+ - (X W_i)_+) + g, which knows no patterns
+
+With an output bias f is min_b f(. + 1 b'), found by SciPy's root finders, and the columns of Theta
+have to sum to zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import brentq, minimize, nnls
+from scipy.sparse import issparse
+from scipy.special import expit, huber, logsumexp, softmax, xlogy
 
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Certificate
@@ -30,7 +36,8 @@ from cvxnn.validation import check_array
 OBJECTIVE_SLACK, BOUND_SLACK = 1e-9, 1e-7
 # Distance from a cone that counts as rounding, relative to the largest weight.
 FEASIBILITY, SINGLE_FEASIBILITY = 1e-8, 1e-5
-# At lam = 0, what counts as M'Theta = 0, relative to ||M|| ||Theta||.
+# What counts as zero in the equations of the dual, relative to their terms: M'Theta = 0 at lam = 0,
+# columns of Theta that sum to zero with an output bias, rows for the softmax loss.
 DUAL_FEASIBILITY = 1e-9
 
 
@@ -91,13 +98,15 @@ def verify(solution: Solution) -> Verification:
 
     The certificate is confirmed if the weights are in their cones up to rounding, the objective is
     not above the claimed one by more than 1e-9 of it, and the bound that the dual candidate proves
-    not below the claimed one by more than 1e-7 of the objective. At lam = 0, where rounding leaves
-    no exact dual point, the bound is that of the candidate's part outside the range of M.
+    not below the claimed one by more than 1e-7 of the objective. A candidate that does not satisfy
+    the equations of an output bias or of the softmax loss to 1e-9 proves no more than its zero
+    multiple. At lam = 0, where rounding leaves no exact dual point, the bound is that of the
+    candidate's part outside the range of M.
 
-    Losses other than the squared one are not implemented yet. Meant for n up to a few thousand:
-    the cost is that of two passes over the data in NumPy, and for C-ReLU non-negative least squares
-    with a d x n matrix, at most two for each pattern and class. At lam = 0 it is a QR
-    factorization of M', of p d n^2 operations, and an n x n singular value decomposition instead.
+    Meant for n up to a few thousand: the cost is that of two passes over the data in NumPy, and
+    for C-ReLU non-negative least squares with a d x n matrix, at most two for each pattern and
+    class. At lam = 0 it is a QR factorization of M', of p d n^2 operations, and an n x n singular
+    value decomposition instead.
     """
     if not isinstance(solution, Solution):
         raise TypeError(f"solution must be a Solution, got {type(solution).__name__}")
@@ -108,14 +117,12 @@ def verify(solution: Solution) -> Verification:
     network_objective = None
     checked = ["objective, by one product a pattern", f"lower bound, {how}"]
     if program.cones:
-        network_objective = (
-            program.loss.value(_network_predictions(program, U), program.Y) + penalty
-        )
+        network_objective = _loss(program, _network_predictions(program, U)) + penalty
         checked += ["cones, row by row", "the ReLU network's own objective, without patterns"]
     found = Verification(
-        objective=program.loss.value(_predictions(program, U), program.Y) + penalty,
+        objective=_loss(program, _predictions(program, U)) + penalty,
         lower_bound=lower_bound,
-        zero_objective=program.loss.value(np.zeros_like(program.Y), program.Y),
+        zero_objective=_loss(program, np.zeros_like(program.Y)),
         max_violation=_violation(program, U),
         network_objective=network_objective,
         scope=solution.problem.scope,
@@ -157,34 +164,6 @@ _MEANING = {
 }
 
 
-@dataclass(frozen=True)
-class _Loss:
-    """value(Z, Y) is f(Z) for targets Y. dual(Theta, Y, limit, quadratic) is the tau that maximises
-    -f*(tau Theta) - tau^2 quadratic for |tau| <= limit, and the maximum; tau is one number a class,
-    or one for all where `limit` has one entry."""
-
-    value: Callable[[np.ndarray, np.ndarray], float]
-    dual: Callable[..., tuple[np.ndarray, float]]
-
-
-def _squared_value(Z: np.ndarray, Y: np.ndarray) -> float:
-    return float(np.sum((Z - Y) ** 2)) / (2 * Y.size)
-
-
-def _squared_dual(
-    Theta: np.ndarray, Y: np.ndarray, limit: np.ndarray, quadratic: np.ndarray | float = 0.0
-) -> tuple[np.ndarray, float]:
-    """-f*(Theta) = -<Theta, Y> - nC/2 ||Theta||^2: a parabola in tau."""
-    axis = None if len(limit) == 1 else 0
-    slope = np.atleast_1d(-np.sum(Theta * Y, axis=axis))
-    curvature = Y.size * np.atleast_1d(np.sum(Theta**2, axis=axis)) + 2 * quadratic
-    vertex = np.divide(slope, curvature, out=np.zeros_like(slope), where=curvature > 0)
-    tau = np.clip(vertex, -limit, limit)
-    return tau, float(np.sum(tau * slope - tau**2 * curvature / 2))
-
-
-_LOSSES = {"SquaredLoss": _Loss(_squared_value, _squared_dual)}
-
 # The norms of the groups that a penalty sums, by class where groups do not couple classes.
 _GROUP_NORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "neuron": lambda U: np.linalg.norm(U, axis=1),
@@ -201,31 +180,150 @@ class _Program:
     row_norms: np.ndarray  # (n, 1), 1 for zero rows, which constrain nothing
     mask: np.ndarray  # (n, p)
     Y: np.ndarray  # (n, C)
+    share: np.ndarray  # (n, 1), of a row in the loss
+    delta: float  # of a huber
+    loss: str
+    output_bias: bool
     lam: float
     penalty: str
-    loss: _Loss
     cones: bool
 
 
 def _program(problem: ConvexProblem) -> _Program:
-    loss = type(problem.loss).__name__
+    loss = problem.loss_name
     penalty = problem.penalty_name if problem.lam > 0 else "none"
-    if loss not in _LOSSES:
-        raise NotImplementedError(f"verify does not know the loss {loss}")
+    if loss not in _TERMS:
+        raise NotImplementedError(f"verify does not know the loss {loss!r}")
     if penalty not in (*_GROUP_NORMS, "l2", "none"):
         raise NotImplementedError(f"verify does not know the penalty {penalty!r}")
-    X = to_numpy(problem.operator.X).astype(np.float64)
+    X = problem.operator.X
+    X = (X.toarray() if issparse(X) else to_numpy(X)).astype(np.float64)
+    Y = to_numpy(problem.loss.Y).astype(np.float64)
+    weight = to_numpy(problem.loss.row_weight)  # their scale is not trusted
+    outputs = 1 if loss == "softmax" else Y.shape[1]
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     return _Program(
         X=X,
         row_norms=np.where(norms > 0, norms, 1.0),
         mask=problem.patterns.mask,
-        Y=to_numpy(problem.loss.Y).astype(np.float64),
+        Y=Y,
+        share=weight / (weight.sum() * outputs),
+        delta=getattr(getattr(problem.loss, "base", problem.loss), "delta", np.inf),
+        loss=loss,
+        output_bias=problem.output_bias,
         lam=problem.lam,
         penalty=penalty,
-        loss=_LOSSES[loss],
         cones=problem.kind == "C-ReLU",
     )
+
+
+# The terms of each loss, of which a row's share is summed.
+_TERMS: dict[str, Callable[[np.ndarray, np.ndarray, float], np.ndarray]] = {
+    "squared": lambda Z, Y, _: (Z - Y) ** 2 / 2,
+    "huber": lambda Z, Y, delta: huber(delta, Z - Y),
+    "logistic": lambda Z, Y, _: np.logaddexp(0.0, -Y * Z),
+    "softmax": lambda Z, Y, _: (
+        logsumexp(Z, axis=1, keepdims=True) - np.sum(Y * Z, axis=1, keepdims=True)
+    ),
+}
+
+
+def _loss(program: _Program, Z: np.ndarray) -> float:
+    """f(Z), or its minimum over the output bias."""
+    if program.output_bias:
+        Z = Z + _best_bias(program, Z)
+    return float(np.sum(program.share * _TERMS[program.loss](Z, program.Y, program.delta)))
+
+
+def _best_bias(program: _Program, Z: np.ndarray) -> np.ndarray:
+    """(C,). An error of it matters in second order only."""
+    R, share = program.Y - Z, program.share
+    if program.loss == "squared":
+        return np.sum(share * R, axis=0) / share.sum()
+    if program.loss == "softmax":
+        return _softmax_bias(program, Z)
+    biases = []
+    for y, z, r in zip(program.Y.T, Z.T, R.T, strict=True):
+        if program.loss == "huber":
+            slope = partial(_huber_slope, r=r, share=share[:, 0], delta=program.delta)
+            low, high = r.min(), r.max()
+        else:
+            slope = partial(_logistic_slope, y=y, z=z, share=share[:, 0])
+            low, high = -z.max() - 700, 700 - z.min()
+        biases.append(low if low == high else brentq(slope, low, high, xtol=1e-12))
+    return np.array(biases)
+
+
+def _huber_slope(b: float, r: np.ndarray, share: np.ndarray, delta: float) -> float:
+    return float(share @ np.clip(b - r, -delta, delta))
+
+
+def _logistic_slope(b: float, y: np.ndarray, z: np.ndarray, share: np.ndarray) -> float:
+    return -float(share @ (y * expit(-y * (z + b))))
+
+
+def _softmax_bias(program: _Program, Z: np.ndarray) -> np.ndarray:
+    def value_and_slope(b: np.ndarray) -> tuple[float, np.ndarray]:
+        terms = _TERMS["softmax"](Z + b, program.Y, 0.0)
+        slope = np.sum(program.share * (softmax(Z + b, axis=1) - program.Y), axis=0)
+        return float(np.sum(program.share * terms)), slope
+
+    b = -np.mean(Z, axis=0)
+    for _ in range(3):  # from where it stopped, since its idea of the curvature may be worn out
+        options = {"maxiter": 1000, "ftol": 0.0, "gtol": 1e-13}
+        b = minimize(value_and_slope, b, jac=True, method="L-BFGS-B", options=options).x
+    return b
+
+
+def _best_multiple(
+    program: _Program, Theta: np.ndarray, limit: np.ndarray, quadratic: np.ndarray | float = 0.0
+) -> tuple[np.ndarray, float]:
+    """A tau with |tau| <= limit and tau Theta in the domain of f*, and the bound that it gives,
+    -f*(tau Theta) - tau^2 quadratic. It is the best one for quadratics, and the longest up to 1
+    for likelihoods; one number a class, or one for all where `limit` has one entry."""
+    if not _balanced(program, Theta):
+        limit = np.zeros_like(limit)
+    if program.loss in ("squared", "huber"):
+        return _parabola(program, Theta, limit, quadratic)
+    q = Theta / program.share
+    if program.loss == "logistic":
+        q = -program.Y * q
+        longest = np.where(q.min(axis=0) < 0, 0.0, 1 / np.maximum(q.max(axis=0), 1.0))
+        tau = np.minimum(limit, longest if len(limit) > 1 else longest.min())
+        terms = -xlogy(tau * q, tau * q) - xlogy(1 - tau * q, 1 - tau * q)
+    else:
+        # others allow tau = 1
+        longest = np.divide(program.Y, -q, out=np.ones_like(q), where=program.Y + q < 0)
+        tau = np.full_like(limit, min(limit.min(), longest.min()))
+        q = np.maximum(program.Y + tau * q, 0.0)
+        terms = -xlogy(q, q)
+    return tau, float(np.sum(program.share * terms) - np.sum(tau**2 * quadratic))
+
+
+def _balanced(program: _Program, Theta: np.ndarray) -> bool:
+    """Whether the equations of the dual hold: columns that sum to zero with an output bias, and
+    rows for the softmax loss."""
+    axes = [0] * program.output_bias + [1] * (program.loss == "softmax")
+    return all(
+        np.all(np.abs(Theta.sum(axis)) <= DUAL_FEASIBILITY * np.abs(Theta).sum(axis))
+        for axis in axes
+    )
+
+
+def _parabola(
+    program: _Program, Theta: np.ndarray, limit: np.ndarray, quadratic: np.ndarray | float
+) -> tuple[np.ndarray, float]:
+    """-f*(Theta) = -<Theta, Y> - 1/2 sum Theta^2 / share, for a huber while |Theta| <= delta
+    share."""
+    largest = np.max(np.abs(Theta) / program.share)
+    if np.isfinite(program.delta) and largest > 0:
+        limit = np.minimum(limit, program.delta / largest)
+    axis = None if len(limit) == 1 else 0
+    slope = np.atleast_1d(-np.sum(Theta * program.Y, axis=axis))
+    curvature = np.atleast_1d(np.sum(Theta**2 / program.share, axis=axis)) + 2 * quadratic
+    vertex = np.divide(slope, curvature, out=np.zeros_like(slope), where=curvature > 0)
+    tau = np.clip(vertex, -limit, limit)
+    return tau, float(np.sum(tau * slope - tau**2 * curvature / 2))
 
 
 def _weights(program: _Program, weights: Any) -> tuple[np.ndarray, bool]:
@@ -305,7 +403,9 @@ def _lower_bound(program: _Program, Theta: np.ndarray) -> tuple[float, str]:
         norms = _GROUP_NORMS[program.penalty](_correlation(program, Theta)).max(axis=0)
         limit = np.divide(program.lam, norms, out=np.full_like(norms, np.inf), where=norms > 0)
         how = "of the best dual feasible multiple of the dual candidate"
-    _, bound = program.loss.dual(Theta, program.Y, limit, quadratic)
+    _, bound = _best_multiple(program, Theta, limit, quadratic)
+    if not _balanced(program, Theta):
+        how = "of the zero multiple: the dual candidate fails the equations of the dual"
     return max(bound, 0.0), how
 
 
@@ -318,7 +418,7 @@ def _cone_limit(program: _Program, Theta: np.ndarray) -> tuple[np.ndarray, str]:
     """How far each class may be scaled: lam over the largest ||Pi_K(+-X'D_i Theta)||. Longest
     first, and only those that would shorten the best multiple, since the others do not matter."""
     C, G = Theta.shape[1], _correlation(program, Theta)
-    tau, _ = program.loss.dual(Theta, program.Y, np.full(C, np.inf))
+    tau, _ = _best_multiple(program, Theta, np.full(C, np.inf))
     largest = np.divide(program.lam, abs(tau), out=np.full(C, np.inf), where=tau != 0)
     norms = np.linalg.norm(G, axis=1)
     solved = failed = 0
@@ -348,11 +448,12 @@ def _projected_norm(program: _Program, i: int, c: np.ndarray) -> float | None:
 
 
 def _outside_range(program: _Program, Theta: np.ndarray) -> tuple[np.ndarray, bool]:
-    """The part of Theta outside range(M), and whether M'Theta = 0 holds there. M M' = R'R, with R
-    from QR factorizations of pieces of M', has the range of M without squaring its condition."""
+    """The part of Theta outside range(M), with an output bias outside that of [M, 1], and whether
+    M'Theta = 0 holds there. M M' = R'R, with R from QR factorizations of pieces of M', has the
+    range of M without squaring its condition."""
     X, mask = program.X, program.mask
     n, step = len(X), max(1, len(X) // X.shape[1])
-    R: Any = np.zeros((0, n))
+    R: Any = np.ones((int(program.output_bias), n))
     for start in range(0, mask.shape[1], step):
         piece = mask.T[start : start + step, None, :] * X.T
         R = np.linalg.qr(np.vstack([R, piece.reshape(-1, n)]), mode="r")
@@ -361,6 +462,23 @@ def _outside_range(program: _Program, Theta: np.ndarray) -> tuple[np.ndarray, bo
     basis = vectors[values > rounding]
     for _ in range(2):  # once leaves a rounding error of the size of Theta, not of the part
         Theta = Theta - basis.T @ (basis @ Theta)
+    Theta = _into_domain(program, Theta)
     error = np.linalg.norm(_correlation(program, Theta))
     size = np.linalg.norm(values) * np.linalg.norm(Theta)
     return Theta, bool(error <= DUAL_FEASIBILITY * size)
+
+
+def _into_domain(program: _Program, Theta: np.ndarray) -> np.ndarray:
+    """Theta without what rounding has put outside the domain of f*: likelihoods have q >= 0, and
+    rows that sum to zero for the softmax loss."""
+    if program.loss == "logistic":
+        return -program.Y * _without_rounding(-program.Y * Theta)
+    if program.loss == "softmax":
+        q = _without_rounding(program.Y + Theta / program.share)
+        Theta = program.share * (q - program.Y)
+        Theta[np.arange(len(q)), q.argmax(axis=1)] -= Theta.sum(axis=1)
+    return Theta
+
+
+def _without_rounding(q: np.ndarray) -> np.ndarray:
+    return np.where((q < 0) & (q > -DUAL_FEASIBILITY * q.max(axis=0)), 0.0, q)

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cvxnn import native
-from cvxnn.arrays import Array, blocks
+from cvxnn.arrays import Array, blocks, is_sparse
 from cvxnn.cones import ActiveRows
 from cvxnn.penalties import Penalty
 from cvxnn.problems import CReLU
@@ -62,7 +62,8 @@ class Scale(NamedTuple):
     def of(cls, problem: CReLU) -> Scale:
         target = math.sqrt(2 * problem.loss.zero_value) or 1.0
         X = problem.operator.X
-        column = float(np.linalg.norm(X)) / math.sqrt(X.shape[1]) or 1.0
+        entries = X.data if is_sparse(X) else X
+        column = float(np.linalg.norm(entries)) / math.sqrt(X.shape[1]) or 1.0
         return cls(target * column, target**2)
 
 
@@ -236,7 +237,8 @@ class Lagrangian(Smooth):
     def __init__(self, problem: CReLU, gamma: np.ndarray, delta: float) -> None:
         super().__init__(problem.operator, problem.loss)
         self.problem, self.gamma, self.delta = problem, gamma, delta
-        self.X = np.ascontiguousarray(problem.operator.X)
+        X = problem.operator.X
+        self.X = X if is_sparse(X) else np.ascontiguousarray(X)
         self.signs = problem.cones.signs
         self.pattern = problem.pattern_of_block
         self.compiled = native.library() is not None and self.X.dtype == gamma.dtype == np.float64

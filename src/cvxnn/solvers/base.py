@@ -50,7 +50,8 @@ class StalledError(Exception):
 
 
 class Solver(Protocol):
-    """`problems` and `penalties` name what it handles; `default_max_iter` is by stopping rule."""
+    """`problems` and `penalties` name what it handles, `losses` too unless it handles all of them;
+    `dense_only` says that sparse data are not among it. `default_max_iter` is by stopping rule."""
 
     name: ClassVar[str]
     problems: ClassVar[frozenset[str]]

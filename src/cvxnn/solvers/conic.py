@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cvxnn.arrays import Array, like, to_numpy
+from cvxnn.arrays import Array, is_sparse, like, to_numpy
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 
 MAX_ENTRIES = 10**8  # of the expanded matrix: 0.8 GB before the solver copies it
@@ -76,7 +76,7 @@ class CVXPY:
 def program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
     """Variables, one (blocks, d) for each class, and the program. For C-ReLU the blocks are V over
     W, with their cone constraints."""
-    X = to_numpy(problem.operator.X).astype(np.float64)
+    X = problem.operator.X
     Y = to_numpy(problem.loss.Y).astype(np.float64)
     mask = problem.patterns.mask
     (n, d), p, C = X.shape, mask.shape[1], Y.shape[1]
@@ -85,18 +85,36 @@ def program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
             f"the expanded matrix would have {n * p * d:.1e} entries; solver 'cvxpy' takes up to "
             f"{MAX_ENTRIES:.0e}: use solver='auto'"
         )
+    X = (X.toarray() if is_sparse(X) else to_numpy(X)).astype(np.float64)
     M = (mask[:, :, None] * X[:, None, :]).reshape(n, p * d)
     cones = problem.kind == "C-ReLU"
     U = [cp.Variable((2 * p if cones else p, d)) for _ in range(C)]
     effective = [u[:p] - u[p:] if cones else u for u in U]
     fits = [M @ cp.reshape(u, (p * d,), order="C") for u in effective]
-    loss = sum(cp.sum_squares(fit - y) for fit, y in zip(fits, Y.T, strict=True)) / (2 * n * C)
+    if problem.output_bias:
+        bias = cp.Variable(C)
+        fits = [fit + bias[k] for k, fit in enumerate(fits)]
+    loss = _loss(cp, problem, fits, Y)
     constraints = []
     if cones:
         signs = np.where(mask, 1.0, -1.0)
         both = np.hstack([signs, signs])
         constraints = [cp.multiply(both, X @ u.T) >= 0 for u in U]
     return U, cp.Problem(cp.Minimize(loss + _penalty(cp, problem, U)), constraints)
+
+
+def _loss(cp: Any, problem: Any, fits: list[Any], Y: np.ndarray) -> Any:
+    w = to_numpy(problem.loss.row_weight)[:, 0]
+    name, pairs = problem.loss_name, list(zip(fits, Y.T, strict=True))
+    if name == "squared":
+        return sum(w @ cp.square(fit - y) for fit, y in pairs) / 2
+    if name == "huber":  # CVXPY's is twice ours
+        delta = getattr(problem.loss, "base", problem.loss).delta
+        return sum(w @ cp.huber(fit - y, delta) for fit, y in pairs) / 2
+    if name == "logistic":
+        return sum(w @ cp.logistic(cp.multiply(-y, fit)) for fit, y in pairs)
+    Z = cp.vstack(fits).T
+    return w @ (cp.log_sum_exp(Z, axis=1) - cp.sum(cp.multiply(Y, Z), axis=1))
 
 
 def _penalty(cp: Any, problem: Any, U: list[Any]) -> Any:

@@ -28,6 +28,7 @@ class ConeDecomposition:
     problems: ClassVar[frozenset[str]] = frozenset({"C-ReLU"})
     penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups", "NoPenalty"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 200_000}
+    dense_only: ClassVar[bool] = True
 
     method: str = "min-norm"
     gated_tol: float = 1e-6

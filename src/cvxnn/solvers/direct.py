@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cvxnn.problems import CGReLU
 
 SMOOTH_PENALTIES = frozenset({"L2", "NoPenalty"})
+SQUARED = frozenset({"SquaredLoss"})
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Direct:
 
     name: ClassVar[str] = "direct"
     penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
+    losses: ClassVar[frozenset[str]] = SQUARED
     problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
@@ -54,6 +56,7 @@ class LSMR:
 
     name: ClassVar[str] = "lsmr"
     penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
+    losses: ClassVar[frozenset[str]] = SQUARED
     problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000}
 

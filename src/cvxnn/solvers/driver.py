@@ -15,9 +15,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
-
-from cvxnn.arrays import Array, array_namespace, is_double
+from cvxnn.arrays import Array, array_namespace, in_numpy, is_double, is_sparse
 from cvxnn.certificates import Certificate, certify_with_dual, lower_bound_of, relative_gap
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.problems import ConvexProblem, check_problem
@@ -170,8 +168,8 @@ def solve(
     solver : "auto", "newton" and "cvxpy" for both problems, "rfista", "direct", "lsmr" for
         C-GReLU, "al", "decomposition" for C-ReLU, or a solver object such as
         `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty; at lam = 0 and for l2 a
-        least squares solver, with a decomposition for C-ReLU; and R-FISTA for other penalties and
-        for arrays that are not NumPy's.
+        least squares solver, with a decomposition for C-ReLU ("al" if the data are sparse); and
+        R-FISTA for other penalties and for arrays that are not NumPy's.
     stop : "gap" stops on the certificate; "paper" on the rule published for the method: for
         R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
         that and the constraint gap.
@@ -205,7 +203,8 @@ def solve(
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
     state = None
     if isinstance(warm_start, Solution):
-        state = warm_start.state if warm_start.solver.name == method.name else None
+        same = warm_start.solver.name == method.name and _alike(warm_start.problem, problem)
+        state = warm_start.state if same else None
         warm_start = warm_start.weights
     start = (
         problem.zero_weights()
@@ -220,6 +219,15 @@ def solve(
             raise NotConvergedError(solution.message, solution)
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     return solution
+
+
+def _alike(a: ConvexProblem, b: ConvexProblem) -> bool:
+    """Whether the state of a run on one may start a run on the other; values may differ."""
+    return (
+        a.weight_shape == b.weight_shape
+        and a.loss.Y.shape == b.loss.Y.shape
+        and (a.loss_name, a.output_bias) == (b.loss_name, b.output_bias)
+    )
 
 
 class _DivergedError(Exception):
@@ -427,28 +435,52 @@ def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str
 
 def choose(problem: ConvexProblem) -> Solver:
     """The solver behind "auto", with its default settings."""
+    if problem.kind == "C-ReLU" and problem.lam == 0:
+        return AL() if is_sparse(problem.operator.X) else ConeDecomposition()
     if problem.kind == "C-ReLU":
-        return ConeDecomposition() if problem.lam == 0 else Newton()
+        return Newton()
     penalty = type(problem.penalty).__name__
-    if penalty in Direct.penalties:
+    if penalty in Direct.penalties and _handles_loss(Direct, problem):
         return LSMR() if problem.kernel_factor is None else Direct()
     # Newton works on NumPy arrays; others stay where they are, on an accelerator perhaps
-    if penalty in Newton.penalties and isinstance(problem.operator.X, np.ndarray):
+    if penalty in Newton.penalties and in_numpy(problem.operator.X):
         return Newton()
     return RFISTA()
+
+
+def _handles_loss(solver: Any, problem: ConvexProblem) -> bool:
+    """Least squares solvers know one loss, unweighted; the others say nothing and take all."""
+    known = getattr(solver, "losses", None)
+    return known is None or (
+        type(problem.loss).__name__ in known and not problem.loss.has_sample_weights
+    )
+
+
+def _terms(problem: ConvexProblem) -> str:
+    terms = f"penalty {problem.penalty_name!r} and lam = {problem.lam:g}"
+    extras = [f"loss {problem.loss_name!r}"] if problem.loss_name != "squared" else []
+    extras += ["sample weights"] if problem.loss.has_sample_weights else []
+    extras += ["an output bias"] if problem.output_bias else []
+    extras += ["sparse data"] if is_sparse(problem.operator.X) else []
+    return ", ".join([*extras, terms])
 
 
 def _check_capabilities(problem: ConvexProblem, method: Solver, stop: str) -> None:
     penalty = type(problem.penalty).__name__
 
     def able(candidate: Any) -> bool:
-        return problem.kind in candidate.problems and penalty in candidate.penalties
+        return (
+            problem.kind in candidate.problems
+            and penalty in candidate.penalties
+            and _handles_loss(candidate, problem)
+            and not (is_sparse(problem.operator.X) and getattr(candidate, "dense_only", False))
+        )
 
     if not able(method):
         others = [name for name, cls in SOLVERS.items() if able(cls)]
         raise ValueError(
-            f"solver {method.name!r} does not handle {problem.kind} with penalty "
-            f"{problem.penalty_name!r} and lam = {problem.lam:g}; use one of: {', '.join(others)}"
+            f"solver {method.name!r} does not handle {problem.kind} with {_terms(problem)}; "
+            f"use one of: {', '.join(others)}"
         )
     if stop not in method.default_max_iter:
         raise ValueError(f"stop {stop!r} has no meaning for solver {method.name!r}; use 'gap'")

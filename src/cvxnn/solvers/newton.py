@@ -6,16 +6,18 @@ has the dual problem
     min_theta  phi(theta) = f*(theta) + ||u||^2 / (2 sigma),
     u = prox_{sigma g}(U_k - sigma M'theta),
 
-in n variables, with the gradient grad f*(theta) - M u and the generalised Hessian
-diag(h) + sigma M P M', where h is the curvature of f* and P the derivative of the prox. It is
-minimised by Newton steps (see newton_systems.py), u is the next U, and sigma grows. Every point
-has a primal value, at u, and a dual one, at theta.
+in n variables for each output, with the gradient z - M u, where theta = grad f(z), and the
+generalised Hessian H^-1 + sigma M P M', where H is the Hessian of f at z and P the derivative of
+the prox. It is minimised by Newton steps (see newton_systems.py), u is the next U, and sigma
+grows. Every point has a primal value, at u, and a dual one, at theta.
 
 - Blocks enter the working set when they violate the dual constraint; a certificate looks at all.
 - When sigma has grown, the optimality conditions are first linearised at U itself, which predicts
   the solution up to second order once the active blocks are right; the prox at the old theta
   would amplify its error by sigma.
-- A squared loss separates over the outputs, so each has a problem of its own.
+- Steps are taken in z, so that theta stays in the domain of f*: with log-likelihoods a step in
+  theta would be cut short at its boundary. For quadratic losses it is the same.
+- Each output has a problem of its own, unless the loss couples them.
 - Decisions depend on counts alone, never on time: two runs take the same steps.
 
 Should it get stuck, R-FISTA or the augmented Lagrangian go on from the best point.
@@ -24,7 +26,7 @@ Should it get stuck, R-FISTA or the augmented Lagrangian go on from the best poi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,8 +37,8 @@ from cvxnn.losses import Loss
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, StalledError
-from cvxnn.solvers.newton_blocks import GatedBlocks, join_active_rows, make_blocks, row_norms
-from cvxnn.solvers.newton_systems import Linearisation
+from cvxnn.solvers.newton_blocks import JointBlocks, join_active_rows, make_blocks, row_norms
+from cvxnn.solvers.newton_systems import Linearisation, leading_columns
 from cvxnn.solvers.rfista import RFISTA
 
 FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||^2
@@ -44,6 +46,8 @@ GROWTH = 5.0  # of sigma, at most
 MAX_STEPS, FEW_STEPS = 12, 8  # Newton steps for one proximal point; how many let sigma grow
 INEXACT = 3.0  # error of a proximal point, relative to its distance from the centre
 STEP_AGAIN = 8.0  # times the last step length, at most 1, is tried first
+SMALL = 1e-4  # curvature of the loss, relative to the largest, that is left to the model
+MIN_TAIL = 1e-4  # curvature of Huber's tails, relative to its middle
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
 MIN_BATCH = 200  # blocks that may always be added at once
 ROUGHLY = 0.1  # relative gap at the larger lam of a continuation
@@ -55,7 +59,8 @@ MAX_FAILURES = 10  # proximal steps without progress of the gap before another m
 class Point(NamedTuple):
     """A dual point and what belongs to it, on the working set."""
 
-    theta: np.ndarray  # (n,)
+    Z: np.ndarray  # (n, C)
+    theta: np.ndarray  # (n, C), the gradient of the loss at Z
     correlation: np.ndarray  # (k, d), -M'theta
     projected: np.ndarray  # (k, d), of centre + sigma correlation
     norms: np.ndarray  # (k,), of `projected`
@@ -64,9 +69,9 @@ class Point(NamedTuple):
 
 
 class OutputState(NamedTuple):
-    """What a warm start needs of one output beside the weights."""
+    """What a warm start needs of one output beside the weights, or of several coupled ones."""
 
-    theta: np.ndarray
+    Z: np.ndarray
     kappa: float  # sigma lam over the mean norm of the active blocks
     memory: Any  # of the blocks
 
@@ -90,17 +95,15 @@ class Newton:
     ) -> Iterator[Iterate]:
         if state is None and isinstance(problem, CReLU):
             start, _ = problem.make_feasible(start)
-        rows = np.asarray(to_numpy(start), dtype=np.float64)
-        outputs = [
-            _Output(
-                make_blocks(problem),
-                loss,
-                problem.lam,
-                rows[:, :, k],
-                None if state is None else state[k],
-            )
-            for k, loss in enumerate(problem.loss.by_output())
-        ]
+        weights = np.asarray(to_numpy(start), dtype=np.float64)
+        outputs: list[_Output] = []
+        k = 0
+        for loss in problem.loss.by_output():
+            C = loss.Y.shape[1]
+            rows = weights[:, :, k : k + C].transpose(2, 0, 1).reshape(-1, weights.shape[1])
+            its = None if state is None else state[len(outputs)]
+            outputs.append(_Output(make_blocks(problem, C), loss, problem.lam, rows, its))
+            k += C
         yield self._iterate(problem, outputs, 1)
         failures, best_gap = 0, math.inf
         while failures < MAX_FAILURES:
@@ -133,25 +136,26 @@ class Newton:
         float64 = array_namespace(X).float64
 
         def stack(parts: list[np.ndarray]) -> Array:
-            return like(X, np.stack(parts, axis=-1), dtype=float64)
+            return like(X, np.concatenate(parts, axis=-1), dtype=float64)
 
         return Iterate(
             U=stack([output.all_weights() for output in outputs]),
             fit=stack([output.fit for output in outputs]),
             Theta=stack([output.best_theta for output in outputs]),
-            correlation=stack([output.best_rows for output in outputs]),
+            correlation=stack([output.by_class(output.best_rows) for output in outputs]),
             active=join_active_rows([output.blocks for output in outputs]),
             n_inner=n_inner,
-            state=[OutputState(o.theta, o.kappa, o.blocks.memory) for o in outputs],
+            state=[OutputState(o.Z, o.kappa, o.blocks.memory) for o in outputs],
         )
 
 
 class _Output:
-    """The problem of one output: dual variable, proximal centre and working set."""
+    """The problem of one output, or of several that the loss couples: dual variable, proximal
+    centre and working set."""
 
     def __init__(
         self,
-        blocks: GatedBlocks,
+        blocks: JointBlocks,
         loss: Loss,
         lam: float,
         start: np.ndarray,
@@ -163,13 +167,17 @@ class _Output:
         self.centre = start[live]
         blocks.set_work(live, 1.0)
         self.fit = blocks.forward(self.centre)
-        self.objective = self._value(self.fit) + self.lam * float(row_norms(self.centre).sum())
+        self.objective = loss.value(self.fit) + self.lam * float(row_norms(self.centre).sum())
         self._best = (live, self.centre)
-        gradient: np.ndarray = loss.gradient(self.fit[:, None])[:, 0]
-        self.theta = gradient if state is None else state.theta
-        self.curvature = self._curvature(self.theta)
-        largest = float(np.linalg.eigvalsh(blocks.X.T @ blocks.X)[-1]) or 1.0
-        self._sigma_unit = float(self.curvature.mean()) / largest
+        self._centre_fit = self.fit
+        self._local = loss.around(self.fit, 1.0)
+        self.Z = self.fit if state is None else state.Z
+        self.theta: np.ndarray = self._local.gradient(self.Z)
+        leading = leading_columns(blocks.X)
+        largest = float(np.linalg.eigvalsh(leading.T @ leading)[-1]) or 1.0
+        self._sigma_unit = 1 / max(
+            float(np.mean(self._local.root(self.fit).scale ** 2)) * largest, 1e-300
+        )
         self.sigma = FIRST_SIGMA * self._sigma_unit
         if state is not None and len(live):
             self.sigma = state.kappa * self._mean_norm() / self.lam
@@ -193,24 +201,31 @@ class _Output:
         weights = np.zeros((self.blocks.size, self.blocks.d))
         live, rows = self._best
         weights[live] = rows
-        return weights
+        return self.by_class(weights)
+
+    def by_class(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of all blocks as (blocks, d, C)."""
+        C = self.loss.Y.shape[1]
+        return rows.reshape(C, -1, self.blocks.d).transpose(1, 2, 0)
 
     def proximal_step(self, tol: float) -> Iterator[None]:
         """One proximal point, found by Newton steps (yields after each), then the certificate,
         the next working set and the next sigma."""
-        point = self._evaluate(self.theta, self.blocks.correlation(self.theta))
+        tail = min(FIRST_SIGMA * self._sigma_unit / self.sigma, 1.0)
+        self._local = self.loss.around(self._centre_fit, max(tail, MIN_TAIL))
+        point = self._evaluate(self.Z)
         if self.centre.any():
             point = self._predict(point)
             yield
         for n_steps in range(MAX_STEPS + 1):
             fit = self.blocks.forward(point.U)
-            residual = self._wanted_fit(point.theta) - fit
+            residual = point.Z - fit
             rows = self.blocks.dual_rows(
                 point.correlation, point.projected, self.centre, self.sigma
             )
             gap = self._note(point, fit, rows)
-            self.curvature = self._curvature(point.theta)
-            error = math.sqrt(float(residual @ (residual / self.curvature)))
+            self._root = self._local.root(point.Z)
+            error = float(np.linalg.norm(self._root.adjoint(residual)))
             moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
             enough = 0.8 * tol if self.lam == self.target else ROUGHLY
             solved = gap <= enough * self.objective or error <= INEXACT * moved
@@ -218,11 +233,11 @@ class _Output:
                 break
             at = self._linearise(point)
             precision = min(0.1, 0.1 * moved / max(error, 1e-300))
-            point = self._search(point, residual, self._direction(at, residual, precision))
+            point = self._search(point, at, residual, self._direction(at, residual, precision))
             yield
-        self.theta = point.theta
+        self.Z, self.theta = point.Z, point.theta
         if solved:  # else the next steps go on with the same proximal point
-            self.centre = point.U
+            self.centre, self._centre_fit = point.U, fit
         self._certify(rows)
         if self._n_points == 0 or self.lam > self.target:
             # later points start closer, so they say nothing of what a warm start needs
@@ -233,22 +248,23 @@ class _Output:
 
     # -- one Newton step
 
-    def _evaluate(self, theta: np.ndarray, correlation: np.ndarray) -> Point:
+    def _evaluate(
+        self,
+        Z: np.ndarray,
+        theta: np.ndarray | None = None,
+        correlation: np.ndarray | None = None,
+    ) -> Point:
+        if theta is None or correlation is None:
+            theta = self._local.gradient(Z)
+            correlation = self.blocks.correlation(theta)
         threshold = self.sigma * self.lam
         q = self.blocks.project(self.centre + self.sigma * correlation, threshold)
         norms = row_norms(q)
         kept = norms > threshold
         U = q * np.where(kept, 1 - threshold / np.where(kept, norms, 1.0), 0.0)[:, None]
-        phi = self.loss.conjugate(theta[:, None]) + float(np.sum(U * U)) / (2 * self.sigma)
-        return Point(theta, correlation, q, norms, U, phi)
-
-    def _wanted_fit(self, theta: np.ndarray) -> np.ndarray:
-        fit: np.ndarray = self.loss.conjugate_gradient(theta[:, None])[:, 0]
-        return fit
-
-    def _curvature(self, theta: np.ndarray) -> np.ndarray:
-        curvature: np.ndarray = self.loss.conjugate_curvature(theta[:, None])[:, 0]
-        return curvature
+        conjugate = float(np.sum(theta * Z)) - self._local.value(Z)
+        phi = conjugate + float(np.sum(U * U)) / (2 * self.sigma)
+        return Point(Z, theta, correlation, q, norms, U, phi)
 
     def _linearise(self, point: Point) -> Linearisation:
         threshold = self.sigma * self.lam
@@ -257,23 +273,48 @@ class _Output:
         return Linearisation(on, point.projected[on] / norms[:, None], threshold / norms)
 
     def _direction(self, at: Linearisation, residual: np.ndarray, tol: float) -> np.ndarray:
+        """The Newton step in theta."""
         if len(at.on) == 0:
-            return -residual / self.curvature
-        system = self.blocks.system(self.curvature, self.sigma, at)
-        return -system.solve(residual, max(tol, 1e-7))
+            return -self._root.apply(self._root.adjoint(residual))
+        return -self.blocks.solve(self._root, self.sigma, at, residual, max(tol, 1e-7))
 
-    def _search(self, point: Point, gradient: np.ndarray, direction: np.ndarray) -> Point:
+    def _line(
+        self, point: Point, at: Linearisation, residual: np.ndarray, direction: np.ndarray
+    ) -> Callable[[float], Point]:
+        """The points along a step, by its length. A quadratic loss has straight lines in theta."""
+        change = self.blocks.correlation(direction)
+        if self._local.affine_gradient:
+            dZ = direction / self._root.scale**2
+            return lambda step: self._evaluate(
+                point.Z + step * dZ,
+                point.theta + step * direction,
+                point.correlation + step * change,
+            )
+        moved = np.zeros_like(point.U)
+        moved[at.on] = self.sigma * self.blocks.derivative(at, change[at.on])
+        dZ = self.blocks.forward(moved) - residual
+        # The system was not solved exactly. H dZ = direction makes this a descent direction all
+        # the same; where H is small, errors would be blown up, and hardly matter.
+        curvature = self._root.scale**2
+        error = direction - self._root.apply(self._root.adjoint(dZ))
+        dZ += error / (curvature + SMALL * curvature.max())
+        return lambda step: self._evaluate(point.Z + step * dZ)
+
+    def _search(
+        self, point: Point, at: Linearisation, residual: np.ndarray, direction: np.ndarray
+    ) -> Point:
         """A point along the direction with enough less phi (Armijo). Steps are often shortened
         several times in a row, so the first one tried is not much longer than the last taken."""
-        slope = float(gradient @ direction)
-        change = self.blocks.correlation(direction)
+        slope = float(np.sum(residual * direction))
+        line = self._line(point, at, residual, direction)
         step = min(1.0, STEP_AGAIN * self._step)
         for _ in range(30):
-            new = self._evaluate(point.theta + step * direction, point.correlation + step * change)
+            new = line(step)
             if new.phi <= point.phi + 1e-4 * step * slope + 1e-13 * abs(point.phi):
                 break
-            slope_there = float(self._wanted_fit(new.theta) @ direction + np.sum(new.U * change))
-            step *= min(max(slope / (slope - slope_there), 0.1), 0.5)  # the secant's zero
+            # the minimum of the parabola
+            shorter = -slope * step / (2 * ((new.phi - point.phi) / step - slope))
+            step *= min(max(shorter / step, 0.1), 0.5)
         self._step = step
         return new
 
@@ -288,28 +329,23 @@ class _Output:
         U = np.zeros_like(self.centre)
         change = self.sigma * (point.correlation[on] - self.lam * unit)
         U[on] = self.centre[on] + self.blocks.derivative(at, change)
-        residual = self._wanted_fit(point.theta) - self.blocks.forward(U)
-        direction = self._direction(at, residual, 0.01)
-        new = self._evaluate(
-            point.theta + direction, point.correlation + self.blocks.correlation(direction)
-        )
+        self._root = self._local.root(point.Z)
+        residual = point.Z - self.blocks.forward(U)
+        new = self._line(point, at, residual, self._direction(at, residual, 0.01))(1.0)
         if new.phi <= point.phi:
             return new
-        return self._evaluate(point.theta, point.correlation)  # for its active rows
+        return self._evaluate(point.Z, point.theta, point.correlation)  # for its active rows
 
     # -- bounds
 
-    def _value(self, fit: np.ndarray) -> float:
-        return self.loss.value(fit[:, None])
-
     def _bound(self, theta: np.ndarray, norm: float, lam: float) -> float:
         limit = np.array([lam / norm if norm > 0 else math.inf])
-        return self.loss.best_dual(theta[:, None], limit, np.zeros(1))[1]
+        return self.loss.best_dual(theta, limit, np.zeros(1))[1]
 
     def _note(self, point: Point, fit: np.ndarray, rows: np.ndarray) -> float:
         """Keep the point if it is the best; the gap that its theta leaves on the working set."""
         norms = row_norms(point.U)
-        loss, penalty = self._value(fit), float(norms.sum())
+        loss, penalty = self.loss.value(fit), float(norms.sum())
         objective = loss + self.target * penalty
         if objective < self.objective:
             self._keep(point.U)
@@ -324,7 +360,7 @@ class _Output:
         feasible = np.zeros_like(U)
         feasible[live] = self.blocks.lift(self.blocks.work[live], U[live])
         fit = self.blocks.forward(feasible)
-        objective = self._value(fit) + self.target * float(row_norms(feasible).sum())
+        objective = self.loss.value(fit) + self.target * float(row_norms(feasible).sum())
         if objective < self.objective:
             self.objective, self.fit = objective, fit
             self._best = (self.blocks.work[live], feasible[live])

@@ -1,4 +1,4 @@
-"""The blocks (pattern, sign) of one output, as the Newton solver sees them.
+"""The blocks (pattern, sign) of each output, as the Newton solver sees them.
 
 `GatedBlocks` are free vectors. `ConeBlocks` come in two signs and live in the cones of their
 patterns, so that their prox is the soft threshold of a projection,
@@ -9,25 +9,33 @@ and its derivative at a point with c = t lam / ||q|| is (1 - c) F + c q^q^', whe
 the face of K that q lies in: all of R^d for free blocks.
 
 Both keep a working set of blocks: `work` are their indices, and points of it are rows (k, d).
+`JointBlocks` are those of all outputs that a loss couples, with one working set.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from cvxnn.arrays import to_numpy
+from cvxnn.arrays import Array, in_numpy, is_sparse, to_numpy
 from cvxnn.cones import ActiveRows, Cones
+from cvxnn.losses import Root
 from cvxnn.operators import ExpandedMatrix
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.newton_systems import (
     MAX_ENTRIES,
+    MAX_FORMED,
+    MAX_FORMED_ENTRIES,
     Faces,
     FaceSystem,
+    JointSolver,
     Linearisation,
     ProductSystem,
+    SparseFaces,
     System,
 )
 
@@ -50,7 +58,7 @@ class GatedBlocks:
         self._product_system: ProductSystem | None = None
 
     @property
-    def X(self) -> np.ndarray:
+    def X(self) -> Array:
         return self.operator.X
 
     @property
@@ -96,9 +104,16 @@ class GatedBlocks:
         """P applied to rows that belong to the blocks `at.on`."""
         return at.shrink(rows)
 
-    def system(self, curvature: np.ndarray, sigma: float, at: Linearisation) -> System:
-        """diag(curvature) + sigma M P M' for the derivative P of the prox."""
-        return self._by_products().update(curvature, sigma, self.work[at.on], at)
+    def system(self, scale: np.ndarray, sigma: float, at: Linearisation) -> System:
+        """I + S A S with S = diag(scale) and A = sigma M P M', P the derivative of the prox."""
+        patterns = self.work[at.on]
+        size = len(patterns) * (self.d + 1)
+        if size > min(MAX_FORMED, MAX_FORMED_ENTRIES // self.n) or is_sparse(self.X):
+            return self._by_products().update(scale, sigma, patterns, at)
+        mask = self.operator.mask_by_pattern[patterns]
+        along = np.sqrt(at.ratio)[:, None] * (at.unit @ self.X.T) * mask
+        rest = (np.sqrt(1 - at.ratio)[:, None] * mask)[:, None, :] * self.X.T
+        return FaceSystem(scale, sigma, np.concatenate([along, rest.reshape(-1, self.n)]))
 
     def _by_products(self) -> ProductSystem:
         if self._product_system is None:
@@ -120,8 +135,8 @@ class ConeBlocks(GatedBlocks):
         self.cones = cones
         self.p, self.size = operator.p, 2 * operator.p
         # active rows of the last projections: of points of the working set, of correlations
-        self._of_points = ActiveRows.empty(self.size, self.d + 1)
-        self.of_correlations = ActiveRows.empty(self.size, self.d + 1)
+        self._of_points = ActiveRows.empty(self.size, cones.width)
+        self.of_correlations = ActiveRows.empty(self.size, cones.width)
         self._projected = np.zeros(0, dtype=np.int64)
 
     @property
@@ -186,49 +201,135 @@ class ConeBlocks(GatedBlocks):
         rows[found] = (projected[found] - centre[found]) / sigma
         return rows
 
-    def _active_rows(self, on: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Blocks `on` by their number k of active rows: where they are, and these rows
-        (len, k, d)."""
+    def _faces(self, on: np.ndarray) -> Faces:
+        """The faces of blocks `on`, which they give by their number k of active rows: where they
+        are, and these rows (len, k, d)."""
         blocks = self.work[on]
         count = self._of_points.count[blocks]
+        if is_sparse(self.X):
+            rows = self._of_points.rows[blocks]
+            return SparseFaces(self.cones.X, [row[:k] for row, k in zip(rows, count, strict=True)])
         groups = []
         for k in np.unique(count).tolist():
             which = np.flatnonzero(count == k)
             groups.append((which, self.cones.X[self._of_points.rows[blocks[which], :k]]))
-        return groups
+        return Faces(groups, len(on), self.d)
 
     def derivative(self, at: Linearisation, rows: np.ndarray) -> np.ndarray:
-        faces = Faces(self._active_rows(at.on), len(at.on), self.d)
-        return at.shrink(faces.project(rows))
+        return at.shrink(self._faces(at.on).project(rows))
 
-    def system(self, curvature: np.ndarray, sigma: float, at: Linearisation) -> System:
-        groups = self._active_rows(at.on)
-        dimensions = sum(len(which) * (self.d - rows.shape[1]) for which, rows in groups)
+    def system(self, scale: np.ndarray, sigma: float, at: Linearisation) -> System:
+        faces = self._faces(at.on)
         pattern = self.work[at.on] % self.p
-        if dimensions * self.n > MAX_ENTRIES:
-            faces = Faces(groups, len(at.on), self.d)
-            return self._by_products().update(curvature, sigma, pattern, at, faces)
-        # an orthonormal basis of each face, the direction of the block itself first
-        bases, owner = [at.unit], [np.arange(len(at.on))]
-        for which, rows in groups:
-            k = rows.shape[1] + 1
-            if k < self.d:
-                spanned = np.concatenate([rows, at.unit[which][:, None, :]], axis=1)
-                rest = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0][:, :, k:]
-                rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
-                bases.append(rest.transpose(0, 2, 1).reshape(-1, self.d))
-                owner.append(np.repeat(which, self.d - k))
-        columns = np.concatenate(bases) @ self.X.T
-        columns *= self.cones.signs[pattern[np.concatenate(owner)]] > 0
-        return FaceSystem(curvature, sigma, columns)
+        most = MAX_ENTRIES // self.n
+        if is_sparse(self.X):  # products are cheap
+            most = min(most, self.n)
+        if faces.dimension.sum() > most:
+            return self._by_products().update(scale, sigma, pattern, at, faces)
+        columns, owner = faces.columns(at, self.X)
+        columns *= self.cones.signs[pattern[owner]] > 0
+        return FaceSystem(scale, sigma, columns)
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         pattern = blocks % self.p
         return self.cones.lift(self.cones.project(rows, pattern)[0], pattern)
 
 
-def join_active_rows(outputs: list[GatedBlocks]) -> ActiveRows | None:
+class JointBlocks:
+    """The blocks of several outputs, one output after the other: block b of output k is
+    k size + b, and the working sets follow each other in one array of rows (K, d)."""
+
+    def __init__(self, parts: list[GatedBlocks]) -> None:
+        self.parts = parts
+        self.n, self.d = parts[0].n, parts[0].d
+        self.size = sum(part.size for part in parts)
+        self.continuation = parts[0].continuation
+        self.work = np.zeros(0, dtype=np.int64)
+        self._solver = JointSolver()
+
+    @property
+    def X(self) -> Array:
+        return self.parts[0].X
+
+    @property
+    def memory(self) -> Any:
+        return [part.memory for part in self.parts]
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:
+        for part, its in zip(self.parts, memory, strict=True):
+            part.memory = its
+
+    def set_work(self, work: np.ndarray, scale: float) -> None:
+        """`work` is sorted."""
+        self.work = work
+        first = self.parts[0].size * np.arange(len(self.parts) + 1)
+        edges = np.searchsorted(work, first).tolist()
+        self._rows = [slice(*pair) for pair in pairwise(edges)]
+        for part, rows, offset in zip(self.parts, self._rows, first, strict=False):
+            part.set_work(work[rows] - offset, scale)
+
+    def forward(self, U: np.ndarray) -> np.ndarray:
+        """(K, d) -> (n, C)."""
+        return np.stack([part.forward(U[rows]) for part, rows in self._zip()], axis=1)
+
+    def correlation(self, theta: np.ndarray) -> np.ndarray:
+        """(n, C) -> (K, d)."""
+        return np.concatenate([p.correlation(theta[:, k]) for k, p in enumerate(self.parts)])
+
+    def all_correlations(self, theta: np.ndarray, lam: float) -> np.ndarray:
+        rows = [part.all_correlations(theta[:, k], lam) for k, part in enumerate(self.parts)]
+        return np.concatenate(rows)
+
+    def project(self, x: np.ndarray, enough: float) -> np.ndarray:
+        return np.concatenate([part.project(x[rows], enough) for part, rows in self._zip()])
+
+    def dual_rows(
+        self, correlation: np.ndarray, projected: np.ndarray, centre: np.ndarray, sigma: float
+    ) -> np.ndarray:
+        return np.concatenate(
+            [
+                part.dual_rows(correlation[rows], projected[rows], centre[rows], sigma)
+                for part, rows in self._zip()
+            ]
+        )
+
+    def derivative(self, at: Linearisation, rows: np.ndarray) -> np.ndarray:
+        return np.concatenate(
+            [part.derivative(its, rows[chosen]) for part, its, chosen in self._split(at)]
+        )
+
+    def solve(
+        self, root: Root, sigma: float, at: Linearisation, r: np.ndarray, tol: float
+    ) -> np.ndarray:
+        """The step L x with (I + L'A L) x = L'r, see newton_systems.py: (n, C) -> (n, C)."""
+        systems = [
+            part.system(root.scale[:, k], sigma, its)
+            for k, (part, its, _) in enumerate(self._split(at))
+        ]
+        return self._solver.solve(root, systems, r, tol)
+
+    def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        owner = blocks // self.parts[0].size
+        lifted = np.empty_like(rows)
+        for k, part in enumerate(self.parts):
+            lifted[owner == k] = part.lift(blocks[owner == k] - k * part.size, rows[owner == k])
+        return lifted
+
+    def _zip(self) -> Iterator[tuple[GatedBlocks, slice]]:
+        return zip(self.parts, self._rows, strict=True)
+
+    def _split(self, at: Linearisation) -> Iterator[tuple[GatedBlocks, Linearisation, slice]]:
+        """Each part with its share of a linearisation, and where that is."""
+        for part, rows in self._zip():
+            chosen = slice(*np.searchsorted(at.on, [rows.start, rows.stop]).tolist())
+            its = Linearisation(at.on[chosen] - rows.start, at.unit[chosen], at.ratio[chosen])
+            yield part, its, chosen
+
+
+def join_active_rows(blocks: list[JointBlocks]) -> ActiveRows | None:
     """The active rows of all correlations, in the order of `CReLU.flat`; None without cones."""
+    outputs = [part for joint in blocks for part in joint.parts]
     parts = [output.of_correlations for output in outputs if isinstance(output, ConeBlocks)]
     if not parts:
         return None
@@ -240,11 +341,12 @@ def join_active_rows(outputs: list[GatedBlocks]) -> ActiveRows | None:
     )
 
 
-def make_blocks(problem: ConvexProblem) -> GatedBlocks:
+def make_blocks(problem: ConvexProblem, n_outputs: int) -> JointBlocks:
     if isinstance(problem, CReLU):
-        return ConeBlocks(problem.operator_double.base, problem.cones)
+        operator, cones = problem.operator_double.base, problem.cones
+        return JointBlocks([ConeBlocks(operator, cones) for _ in range(n_outputs)])
     operator = problem.operator_double
-    if not isinstance(operator.X, np.ndarray):
+    if not in_numpy(operator.X):
         operator = ExpandedMatrix(to_numpy(operator.X), operator.mask)
         operator.passes = problem.operator.passes
-    return GatedBlocks(operator)
+    return JointBlocks([GatedBlocks(operator) for _ in range(n_outputs)])

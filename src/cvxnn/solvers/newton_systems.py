@@ -1,7 +1,10 @@
-"""Newton systems in sample space: (diag(h) + sigma M P M') x = r, n equations.
+"""Newton systems in sample space, n equations for each output of a loss.
 
-P is the derivative of the prox, (1 - c_b) F_b + c_b q^_b q^_b' for each active block b. For free
-blocks (F = I) and M_b = D_b X,
+The Newton step of the dual is L x with (I + L'A L) x = L'r, where H = L L' is the Hessian of the
+loss (`losses.Root`), A = sigma M P M' for each output, and P the derivative of the prox,
+(1 - c_b) F_b + c_b q^_b q^_b' for each active block b. This form needs no inverse of H, which may
+vanish. `JointSolver` solves for all outputs; the systems are of single ones, I + S A S with
+S = diag(scale). For free blocks (F = I) and M_b = D_b X,
 
     sigma M P M' = (X X') o (D diag(w) D') + V V',
     w = sigma (1 - c),  V_b = sqrt(sigma c_b) M_b q^_b,
@@ -16,17 +19,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, lapack
+from scipy.linalg import block_diag, cho_factor, cho_solve, lapack
 
+from cvxnn.arrays import Array, gram, is_sparse, row_squares
+from cvxnn.losses import Root
 from cvxnn.operators import ExpandedMatrix
+from cvxnn.spans import Span
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
 # ratios matter: they choose between ways to the same solution, the same way on every machine.
 PRODUCT_RATE, GRAM_RATE, FACTOR_RATE, CALL_COST = 1.2e11, 2.5e11, 5e10, 1e-4
+SPARSE_RATE = 2.5e9
+RANK = 20  # of what stands for a sparse X in preconditioners
 MAX_ITERATIONS = 300  # of conjugate gradients
+MAX_COUPLED = 1500  # columns of all outputs for which a coupled system is factored
+MAX_FORMED, MAX_FORMED_ENTRIES = 400, 2**22  # columns of free blocks that are formed
 MAX_DENSE = 8000  # rows for which an n x n matrix is formed
 MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
 SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
@@ -47,17 +58,49 @@ class Linearisation:
         return (1 - self.ratio)[:, None] * rows + along[:, None] * self.unit
 
 
+def leading_columns(X: Array) -> np.ndarray:
+    """X itself or, if it is sparse, X Q with orthonormal Q (d, RANK) such that little is left of X
+    outside, by subspace iteration."""
+    if not is_sparse(X):
+        return X
+    Q = np.random.default_rng(0).standard_normal((X.shape[1], min(RANK, *X.shape)))
+    for _ in range(4):
+        Q = np.linalg.qr(X.T @ (X @ Q))[0]
+    return (X @ Q).astype(X.dtype, copy=False)
+
+
 class Faces:
     """The faces of cones in which active blocks lie, from the rows they hold tight."""
 
     def __init__(self, groups: list[tuple[np.ndarray, np.ndarray]], n_blocks: int, d: int) -> None:
         """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d)."""
         self.dimension = np.full(n_blocks, d)
-        self._spans = []
+        self._groups = groups
         for which, rows in groups:
-            if rows.shape[1]:
-                self.dimension[which] -= rows.shape[1]
-                self._spans.append((which, np.linalg.qr(rows.transpose(0, 2, 1))[0]))
+            self.dimension[which] -= rows.shape[1]
+
+    @cached_property
+    def _spans(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [
+            (which, np.linalg.qr(rows.transpose(0, 2, 1))[0])
+            for which, rows in self._groups
+            if rows.shape[1]
+        ]
+
+    def columns(self, at: Linearisation, X: Array) -> tuple[np.ndarray, np.ndarray]:
+        """X P^(1/2) by an orthonormal basis of each face, the direction of the block itself first:
+        (R, n), and the block of each, (R,)."""
+        d = X.shape[1]
+        bases, owner = [at.unit], [np.arange(len(at.on))]
+        for which, rows in self._groups:
+            k = rows.shape[1] + 1
+            if k < d:
+                spanned = np.concatenate([rows, at.unit[which][:, None, :]], axis=1)
+                rest = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0][:, :, k:]
+                rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
+                bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
+                owner.append(np.repeat(which, d - k))
+        return np.concatenate(bases) @ X.T, np.concatenate(owner)
 
     def project(self, rows: np.ndarray) -> np.ndarray:
         """Rows (a, d), one for each block, projected onto the spans of the faces."""
@@ -68,32 +111,70 @@ class Faces:
         return result
 
 
+class SparseFaces(Faces):
+    """The same for sparse rows, which enter by their Gram matrices."""
+
+    def __init__(self, X: Any, active: list[np.ndarray]) -> None:
+        """`active` are the tight rows of each block, indices into unit rows X."""
+        self.dimension = np.array([X.shape[1] - len(rows) for rows in active])
+        self._tight = [Span(X, rows) for rows in active]
+
+    def columns(self, at: Linearisation, X: Array) -> tuple[np.ndarray, np.ndarray]:
+        columns, owner = [at.unit @ X.T], [np.arange(len(at.on))]
+        rng = np.random.default_rng(0)
+        for b, unit in enumerate(at.unit):
+            m = self.dimension[b] - 1
+            if m > 0:  # the face is the range of its projection, of random vectors for instance
+                outside = self._tight[b].remove(rng.standard_normal((len(unit), m)))
+                rows = np.linalg.qr(outside - np.outer(unit, unit @ outside))[0].T
+                columns.append(np.sqrt(1 - at.ratio[b]) * (rows @ X.T))
+                owner.append(np.full(m, b))
+        return np.concatenate(columns), np.concatenate(owner)
+
+    def project(self, rows: np.ndarray) -> np.ndarray:
+        parts = [span.remove(row) for row, span in zip(rows, self._tight, strict=True)]
+        return np.array(parts).reshape(rows.shape)  # there may be none
+
+
 class System(Protocol):
-    def solve(self, r: np.ndarray, tol: float) -> np.ndarray:
-        """The solution, to a residual of `tol` ||r|| at most."""
+    """I + S A S for one output."""
+
+    exact: bool  # whether `inverse` is
+
+    def product(self, x: np.ndarray) -> np.ndarray:
+        """S A S x."""
+        ...
+
+    def inverse(self, r: np.ndarray) -> np.ndarray:
+        """(I + S A S)^-1 r, or something like it for a preconditioner."""
         ...
 
 
 class FaceSystem:
-    """diag(h) + sigma C'C for columns C (R, n), factored: R equations where R < n. These systems
-    are too ill-conditioned for a factor in single precision to be of use."""
+    """I + C'C for columns C (R, n), factored: R equations where R < n. These systems are too
+    ill-conditioned for a factor in single precision to be of use."""
 
-    def __init__(self, curvature: np.ndarray, sigma: float, columns: np.ndarray) -> None:
-        self._root = np.sqrt(curvature)
-        columns *= np.sqrt(sigma) / self._root
-        self._columns = columns
-        R, n = columns.shape
-        K = columns @ columns.T if n > R else columns.T @ columns
+    exact = True
+
+    def __init__(self, scale: np.ndarray, sigma: float, columns: np.ndarray) -> None:
+        columns *= np.sqrt(sigma) * scale
+        self.columns = columns
+
+    @cached_property
+    def _factor(self) -> Any:
+        R, n = self.columns.shape
+        K = self.columns @ self.columns.T if n > R else self.columns.T @ self.columns
         K.flat[:: len(K) + 1] += 1
-        self._factor = cho_factor(K, overwrite_a=True, check_finite=False)
+        return cho_factor(K, overwrite_a=True, check_finite=False)
 
-    def solve(self, r: np.ndarray, tol: float) -> np.ndarray:
-        C, r = self._columns, r / self._root
+    def product(self, x: np.ndarray) -> np.ndarray:
+        return self.columns.T @ (self.columns @ x)
+
+    def inverse(self, r: np.ndarray) -> np.ndarray:
+        C = self.columns
         if len(C) < len(r):
-            x = r - C.T @ cho_solve(self._factor, C @ r, check_finite=False)
-        else:
-            x = cho_solve(self._factor, r, check_finite=False)
-        return x / self._root
+            return r - C.T @ cho_solve(self._factor, C @ r, check_finite=False)
+        return cho_solve(self._factor, r, check_finite=False)
 
 
 def factor_single(K: np.ndarray) -> np.ndarray:
@@ -138,82 +219,94 @@ def conjugate_gradients(
 
 
 class ProductSystem:
-    """diag(h) + sigma M P M', applied by products with the active patterns, solved by
-    preconditioned conjugate gradients.
+    """I + S A S, applied by products with the active patterns; `inverse` is a preconditioner.
 
-    The preconditioner is diag + (sum w / 4) X X' + V V' by Woodbury: a pattern holds for half of
-    the rows and two for a quarter, so that is the mean of the Hadamard product. It is kept for
-    later systems as long as it serves. Where even a new one needs too many iterations, the matrix
-    of free blocks is factored in single precision instead.
+    That is diag + S ((sum w / 4) X X' + V V') S by Woodbury: a pattern holds for half of the rows
+    and two for a quarter, so this is the mean of the Hadamard product. Sparse X are replaced by
+    their leading directions there. Where even a new one needs
+    too many iterations, the matrix of free blocks is factored in single precision instead.
     """
+
+    exact = False
 
     def __init__(self, operator: ExpandedMatrix) -> None:
         self.operator = operator
         self._X = operator.X.astype(np.float32)
-        self._row_squares = np.einsum("ij,ij->i", operator.X, operator.X)
+        self._row_squares = row_squares(operator.X)
+        self._leading = leading_columns(self._X).T
+        self._entries, self._rate, self._share = operator.n * operator.d, PRODUCT_RATE, 1.0
+        if is_sparse(self._X):
+            self._entries, self._rate = self._X.nnz, SPARSE_RATE
+            self._share = row_squares(self._leading.T) / np.maximum(self._row_squares, 1e-300)
         self._gram: np.ndarray | None = None
-        self._dense = False
         self._preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
-        self._count_when_new = 0
 
     def update(
         self,
-        curvature: np.ndarray,
+        scale: np.ndarray,
         sigma: float,
         patterns: np.ndarray,
         at: Linearisation,
         faces: Faces | None = None,
     ) -> ProductSystem:
         """The system of these active patterns; without `faces` the blocks are free."""
-        self._h, self._sigma, self._patterns, self._at = curvature, sigma, patterns, at
+        self._scale, self._sigma, self._patterns, self._at = scale, sigma, patterns, at
         self._faces = faces
         self._w, self._v = sigma * (1 - at.ratio), sigma * at.ratio
         if faces is not None:
             self._w = self._w * faces.dimension / self.operator.d
         return self
 
-    def solve(self, r: np.ndarray, tol: float) -> np.ndarray:
-        n, a, d = self.operator.n, len(self._patterns), self.operator.d
+    def set_precision(self, tol: float) -> None:
+        """Choose the precision of products, for residuals down to `tol`."""
         dtype = np.float32 if tol >= SINGLE_PRECISION else np.float64
         self._restricted = self.operator.select(self._patterns, dtype)
-        product = 4 * n * a * d / PRODUCT_RATE + CALL_COST
-        cheap = n * (a + d) * (a + 5 * d) / GRAM_RATE
-        dense = 2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE
-        if self._preconditioner is not None:
-            worth = int((dense if self._dense else cheap) / product)
-            x, _, done = self._iterate(r, tol, self._count_when_new + max(worth, 3))
-            if done:
-                return x
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a preconditioner, of an earlier system perhaps."""
+        return self._preconditioner is not None
+
+    @property
+    def may_be_dense(self) -> bool:
+        return self._faces is None and self.operator.n <= MAX_DENSE
+
+    @property
+    def costs(self) -> np.ndarray:
+        """Of a product, and of the two preconditioners."""
+        n, a, d = self.operator.n, len(self._patterns), len(self._leading)
+        return np.array(
+            [
+                4 * a * self._entries / self._rate + CALL_COST,
+                n * (a + d) * (a + 5 * d) / GRAM_RATE,
+                2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE,
+            ]
+        )
+
+    def renew(self, dense: bool) -> None:
         self._preconditioner = None  # before the next one is made: it may be large
-        if not self._dense:
-            self._preconditioner = self._cheap_preconditioner()
-            may_be_dense = self._faces is None and n <= MAX_DENSE
-            limit = max(20, int(dense / product)) if may_be_dense else MAX_ITERATIONS
-            x, self._count_when_new, done = self._iterate(r, tol, limit)
-            if done or not may_be_dense:
-                return x
-            self._dense = True
-        self._preconditioner = self._dense_preconditioner()
-        x, self._count_when_new, _ = self._iterate(r, tol, MAX_ITERATIONS)
-        return x
+        self._preconditioner = (
+            self._dense_preconditioner() if dense else self._cheap_preconditioner()
+        )
 
-    def _iterate(self, r: np.ndarray, tol: float, limit: int) -> tuple[np.ndarray, int, bool]:
-        assert self._preconditioner is not None
-        return conjugate_gradients(self._apply, self._preconditioner, r, tol, limit)
-
-    def _apply(self, x: np.ndarray) -> np.ndarray:
-        rows = self._restricted.adjoint(x[:, None])[:, :, 0]
+    def product(self, x: np.ndarray) -> np.ndarray:
+        rows = self._restricted.adjoint((self._scale * x)[:, None])[:, :, 0]
         if self._faces is not None:
             rows = self._faces.project(rows)
         rows = self._sigma * self._at.shrink(rows)
-        return self._h * x + self._restricted.forward(rows[:, :, None])[:, 0]
+        return self._scale * self._restricted.forward(rows[:, :, None])[:, 0]
+
+    def inverse(self, r: np.ndarray) -> np.ndarray:
+        assert self._preconditioner is not None
+        return self._preconditioner(r)
 
     def _directions(self, blocks: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
-        """V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
+        """S V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
         mask = self.operator.mask_by_pattern[self._patterns[blocks]]
         scaled = self._at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
         V = scaled.astype(np.float32) @ self._X.T
         V *= mask
+        V *= self._scale.astype(np.float32)
         return V, mask
 
     def _cheap_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -221,9 +314,11 @@ class ProductSystem:
         blocks = np.sort(np.argsort(-self._v, kind="stable")[:most])
         V, mask = self._directions(blocks)
         mean = self._w.sum() / 4
-        diagonal = self._w[blocks].astype(np.float32) @ mask - mean
-        root = np.sqrt(self._h + np.maximum(diagonal, 0) * self._row_squares).astype(np.float32)
-        V = np.concatenate([V, np.float32(np.sqrt(mean)) * self._X.T])
+        diagonal = self._w[blocks].astype(np.float32) @ mask - mean * self._share
+        squares = self._row_squares * self._scale**2
+        root = np.sqrt(1 + np.maximum(diagonal, 0) * squares).astype(np.float32)
+        scaled_X = self._leading * (np.sqrt(mean) * self._scale).astype(np.float32)
+        V = np.concatenate([V, scaled_X])
         V /= root
         K = V @ V.T
         K.flat[:: len(K) + 1] += 1
@@ -238,19 +333,121 @@ class ProductSystem:
 
     def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
         if self._gram is None:
-            self._gram = self._X @ self._X.T
+            self._gram = gram(self._X)
         V, mask = self._directions(slice(None))
         D = mask * np.sqrt(self._w).astype(np.float32)[:, None]
         K = D.T @ D
         K *= self._gram
+        scale = self._scale.astype(np.float32)
+        K *= scale
+        K *= scale[:, None]
         K += V.T @ V
-        root = np.sqrt(self._h).astype(np.float32)
-        K /= root
-        K /= root[:, None]
         K.flat[:: len(K) + 1] += 1
         factor = factor_single(K)
 
         def apply(r: np.ndarray) -> np.ndarray:
-            return lapack.spotrs(factor, r.astype(np.float32) / root, lower=0)[0] / root
+            return lapack.spotrs(factor, r.astype(np.float32), lower=0)[0]
 
         return apply
+
+
+class JointSolver:
+    """Solves for the steps of all outputs, directly where that is possible, else by preconditioned
+    conjugate gradients. Preconditioners are kept for later systems as long as they serve."""
+
+    def __init__(self) -> None:
+        self._dense = False
+        self._count_when_new = 0
+
+    def solve(self, root: Root, systems: list[System], r: np.ndarray, tol: float) -> np.ndarray:
+        """L x for (I + L'A L) x = L'r, r (n, C), to a residual of `tol` ||L'r|| at most."""
+        self._root, self._systems = root, systems
+        b = root.adjoint(r)
+        formed = [system.columns for system in systems if isinstance(system, FaceSystem)]
+        if len(formed) == len(systems):
+            if root.unit is None:
+                return root.apply(self._directly(b))
+            if sum(map(len, formed)) <= MAX_COUPLED:
+                return root.apply(self._coupled(formed, b))
+        iterated = [system for system in systems if isinstance(system, ProductSystem)]
+        for system in iterated:
+            system.set_precision(tol)
+        return root.apply(self._by_iteration(iterated, b, tol))
+
+    def _directly(self, b: np.ndarray) -> np.ndarray:
+        """Minimise x'(I + S A S) x / 2 - b'x over the x orthogonal to the span."""
+        x = self._inverse(b)
+        Q = self._root.span
+        if Q is None:
+            return x
+        columns = [self._inverse(q.reshape(b.shape)).reshape(-1) for q in Q.T]
+        SQ = np.stack(columns, axis=1)
+        multipliers = np.linalg.solve(Q.T @ SQ, Q.T @ x.reshape(-1))
+        return x - (SQ @ multipliers).reshape(b.shape)
+
+    def _coupled(self, columns: list[np.ndarray], b: np.ndarray) -> np.ndarray:
+        """(I + T C'C T)^-1 b for the columns C of all outputs and T = I - v v' - Q Q'; b = T b."""
+        root, v = self._root, self._root.unit
+        assert v is not None
+        K = block_diag(*[part @ part.T for part in columns])
+        parts = [np.concatenate([part * v[:, k] for k, part in enumerate(columns)])]
+        if root.span is not None:
+            Q = root.span.reshape(*b.shape, -1)
+            parts.append(np.concatenate([part @ Q[:, k] for k, part in enumerate(columns)]))
+        for part in parts:
+            K -= part @ part.T
+        K.flat[:: len(K) + 1] += 1
+        right = np.concatenate([part @ b[:, k] for k, part in enumerate(columns)])
+        factor = cho_factor(K, overwrite_a=True, check_finite=False)
+        solved = cho_solve(factor, right, check_finite=False)
+        edges = np.cumsum([len(part) for part in columns])[:-1]
+        pieces = np.split(solved, edges)
+        moved = [part.T @ piece for part, piece in zip(columns, pieces, strict=True)]
+        return b - root.project(np.stack(moved, axis=1))
+
+    def _by_iteration(self, iterated: list[ProductSystem], b: np.ndarray, tol: float) -> np.ndarray:
+        if not iterated:
+            return self._iterate(b, tol, MAX_ITERATIONS)[0]
+        product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
+        if all(system.ready for system in iterated):
+            worth = int((dense if self._dense else cheap) / product)
+            x, _, done = self._iterate(b, tol, self._count_when_new + max(worth, 3))
+            if done:
+                return x
+        may_be_dense = all(system.may_be_dense for system in iterated)
+        if not (self._dense and may_be_dense):
+            limit = max(20, int(dense / product)) if may_be_dense else MAX_ITERATIONS
+            x, done = self._renewed(iterated, False, b, tol, limit)
+            if done or not may_be_dense:
+                return x
+            self._dense = True
+        return self._renewed(iterated, True, b, tol, MAX_ITERATIONS)[0]
+
+    def _renewed(
+        self, iterated: list[ProductSystem], dense: bool, b: np.ndarray, tol: float, limit: int
+    ) -> tuple[np.ndarray, bool]:
+        for system in iterated:
+            system.renew(dense)
+        x, self._count_when_new, done = self._iterate(b, tol, limit)
+        return x, done
+
+    def _iterate(self, b: np.ndarray, tol: float, limit: int) -> tuple[np.ndarray, int, bool]:
+        shape, root = b.shape, self._root
+
+        def apply(x: np.ndarray) -> np.ndarray:
+            x = x.reshape(shape)
+            return root.project(x + self._product(x)).reshape(-1)
+
+        def precondition(r: np.ndarray) -> np.ndarray:
+            return root.project(self._inverse(r.reshape(shape))).reshape(-1)
+
+        x, count, done = conjugate_gradients(apply, precondition, b.reshape(-1), tol, limit)
+        return x.reshape(shape), count, done
+
+    def _product(self, x: np.ndarray) -> np.ndarray:
+        parts = [system.product(x[:, k]) for k, system in enumerate(self._systems)]
+        return np.stack(parts, axis=1)
+
+    def _inverse(self, r: np.ndarray) -> np.ndarray:
+        parts = [system.inverse(r[:, k]) for k, system in enumerate(self._systems)]
+        return np.stack(parts, axis=1)

@@ -1,0 +1,904 @@
+"""scikit-learn estimators: they validate, encode, scale and delegate.
+
+    raw rows -> rows that count, merged and scaled -> patterns -> problem -> solve -> network
+
+The convex program is posed on columns of zero mean and unit variance and, for regression, on
+targets of that kind, so that `alpha` means the same for all data. The network is mapped back: it
+takes raw rows and gives raw outputs.
+
+Rows that occur more than once are merged and their weights added, and rows of weight zero are left
+out, before anything depends on them. So a weight of two is a row given twice, to the last bit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
+from inspect import signature
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy import sparse
+from scipy.special import expit, softmax
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    _fit_context,
+    is_classifier,
+)
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import check_scoring, get_scorer
+from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.utils import check_random_state, compute_sample_weight
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from cvxnn.arrays import blocks
+from cvxnn.cones import PatternWarning
+from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
+from cvxnn.paths import path
+from cvxnn.patterns import sample_patterns
+from cvxnn.problems import CGReLU, ConvexProblem, CReLU, lambda_max
+from cvxnn.solvers import Solution, Status, solve
+
+N_PATTERNS = 500
+ALPHA = 1e-2
+N_ALPHAS, EPS, N_FOLDS = 15, 3e-3, 5
+MIN_LOSS = 1e-3  # of the zero model's, below which nothing is left to fit
+_ROWS = 2**22  # entries of sparse rows that are made dense at a time, for predictions
+_CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
+
+
+# -- the data as the program sees them
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows (n, d), their targets (n, C) and weights (n,)."""
+
+    X: Any
+    Y: np.ndarray
+    weight: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def merged(self) -> Rows:
+        """Rows of weight zero go; equal rows with equal targets become one, in sorted order."""
+        X, Y, weight = self.X, self.Y, self.weight
+        if np.any(weight == 0):
+            return self.select(np.flatnonzero(weight > 0)).merged()
+        if sparse.issparse(X):
+            first, owner = _distinct_sparse(X, Y)
+        else:
+            both = np.ascontiguousarray(np.column_stack([X, Y]) + 0.0)  # -0 is 0
+            _, first, owner = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        total = np.bincount(owner.reshape(-1), weights=weight)
+        return Rows(X[first], Y[first], total)
+
+    def select(self, rows: np.ndarray) -> Rows:
+        return Rows(self.X[rows], self.Y[rows], self.weight[rows])
+
+
+def _distinct_sparse(X: Any, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First occurrences of distinct rows, sorted by content, and the one that each row equals."""
+    X = X.copy()
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    keys = []
+    for i in range(X.shape[0]):
+        entries = slice(X.indptr[i], X.indptr[i + 1])
+        keys.append(
+            X.indices[entries].tobytes() + b"|" + X.data[entries].tobytes() + Y[i].tobytes()
+        )
+    place: dict[bytes, int] = {}
+    for i, key in enumerate(keys):
+        place.setdefault(key, i)
+    ordered = sorted(place)
+    rank = {key: k for k, key in enumerate(ordered)}
+    return np.array([place[key] for key in ordered]), np.array([rank[key] for key in keys])
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x -> (x - mean) / spread for columns; sparse ones keep their zeros, with a mean of 0."""
+
+    mean: np.ndarray
+    spread: np.ndarray
+
+    @classmethod
+    def of(cls, X: Any, weight: np.ndarray, centre: bool) -> Scaling:
+        share = weight / weight.sum()
+        if sparse.issparse(X):
+            mean = np.zeros(X.shape[1])
+            size = np.asarray(abs(X).max(axis=0).todense()).reshape(-1)
+            size = np.where(size > 0, size, 1.0)
+            scaled = X.multiply(1 / size).tocsr()
+            spread = size * np.sqrt(np.asarray(scaled.multiply(scaled).T @ share).reshape(-1))
+            return cls(mean, np.where(spread > 0, spread, 1.0))
+        size = np.max(np.abs(X), axis=0)
+        size = np.where(size > 0, size, 1.0)  # taken out, so that no square over- or underflows
+        scaled = X / size
+        mean = share @ scaled
+        spread = np.sqrt(share @ (scaled - (mean if centre else 0.0)) ** 2)
+        constant = spread <= _CONSTANT
+        mean = np.where(constant, scaled[0], mean)  # exactly, so that it becomes zero
+        spread = np.where(constant, 1.0, spread)
+        return cls(size * mean if centre else np.zeros_like(mean), size * spread)
+
+    @classmethod
+    def none(cls, d: int) -> Scaling:
+        return cls(np.zeros(d), np.ones(d))
+
+    def apply(self, X: Any) -> Any:
+        if sparse.issparse(X):
+            return X.multiply(1 / self.spread).tocsr()
+        return (X - self.mean) / self.spread
+
+    def undo(self, network: Any) -> Any:
+        """The network for raw rows of the one for scaled rows."""
+        shift = self.mean / self.spread
+        parts: dict[str, Any] = {"W1": network.W1 / self.spread}
+        if network.b1 is not None:
+            parts["b1"] = network.b1 - network.W1 @ shift
+        if isinstance(network, GatedReLUNetwork):
+            parts["gates"] = network.gates / self.spread[:, None]
+            parts["gate_bias"] = network.gate_bias - network.gates.T @ shift
+        return replace(network, **parts)
+
+    def undo_outputs(self, network: Any) -> Any:
+        """The network of raw outputs of the one of scaled outputs."""
+        first = np.sqrt(np.exp(np.mean(np.log(self.spread))))  # balanced for one output
+        b2 = self.mean if network.b2 is None else network.b2 * self.spread + self.mean
+        parts: dict[str, Any] = {"W1": network.W1 * first, "W2": network.W2 * self.spread / first}
+        if network.b1 is not None:
+            parts["b1"] = network.b1 * first
+        return replace(
+            network, b2=b2 if np.any(b2 != 0) or network.b2 is not None else None, **parts
+        )
+
+
+# -- what all estimators share
+
+
+class _NetworkEstimator(BaseEstimator):
+    """Parameters, fitting and prediction; subclasses say which problem, and what targets are."""
+
+    _problem: ClassVar[Any]  # CGReLU or CReLU
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_patterns": [Interval(Integral, 1, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "scale": ["boolean"],
+        "gates": [None, object],
+        "solver": [str, object],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [None, Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        return validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=isinstance(self, RegressorMixin),
+            ensure_min_samples=2,
+        )
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """The outputs of the network for raw rows, validated."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        if not sparse.issparse(X):
+            return self.network_.predict(X)
+        pieces = blocks(X.shape[0], _ROWS // X.shape[1])
+        return np.concatenate([self.network_.predict(X[rows].toarray()) for rows in pieces])
+
+    def _scaling(self, rows: Rows) -> Scaling:
+        if not self.scale:
+            return Scaling.none(rows.X.shape[1])
+        return Scaling.of(rows.X, rows.weight, self.fit_intercept)
+
+    def _pose(self, rows: Rows, alpha: float) -> tuple[ConvexProblem, Scaling]:
+        """The convex program of scaled rows."""
+        scaling = self._scaling(rows)
+        X = scaling.apply(rows.X)
+        patterns = sample_patterns(
+            X,
+            self.n_patterns,
+            gates=self.gates,
+            bias=self.fit_intercept,
+            random_state=self._seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=PatternWarning)  # replaced, as is right
+            problem = self._problem(
+                X,
+                rows.Y,
+                patterns,
+                alpha,
+                bias=self.fit_intercept,
+                output_bias=self.fit_intercept,
+                sample_weight=rows.weight,
+                **self._loss_settings(rows.Y),
+            )
+        return problem, scaling
+
+    def _solve(self, problem: ConvexProblem, start: Any = None) -> Solution:
+        solution = solve(
+            problem,
+            self.solver,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            warm_start=start,
+            on_failure="ignore",
+        )
+        if not solution.converged:
+            _warn_about(solution, self)
+        return solution
+
+    def _fit_rows(self, rows: Rows, alpha: float) -> None:
+        problem, scaling = self._pose(rows, alpha)
+        previous = getattr(self, "_solution", None) if self.warm_start else None
+        if previous is not None and previous.problem.weight_shape != problem.weight_shape:
+            previous = None
+        solution = self._solve(problem, previous)
+        self.lambda_max_ = lambda_max(problem)
+        if solution.n_active == 0:
+            _warn_about_zero(alpha, self.lambda_max_)
+        self._take(solution, scaling)
+        if self.warm_start:
+            self._solution = solution
+
+    def _take(self, solution: Solution, scaling: Scaling) -> None:
+        """The attributes of a fit."""
+        self.network_: TwoLayerNetwork = self._finished(scaling.undo(solution.network()))
+        self.certificate_ = solution.certificate
+        self.alpha_ = solution.problem.lam
+        self.n_iter_ = max(solution.n_iter, 1)
+        self.converged_ = solution.converged
+        self.n_patterns_ = len(solution.problem.patterns)
+
+    def _finished(self, network: TwoLayerNetwork) -> TwoLayerNetwork:
+        """The network in the units of the raw targets."""
+        return network
+
+    def _loss_settings(self, Y: np.ndarray) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+def _warn_about(solution: Solution, estimator: Any) -> None:
+    gap, tol = solution.certificate.relative_gap, estimator.tol
+    advice = {
+        Status.MAX_ITER: "raise max_iter or tol, or alpha",
+        Status.STALLED: "raise tol or alpha",
+    }.get(solution.status, "raise tol or alpha")
+    warnings.warn(
+        f"{type(estimator).__name__} did not converge: its relative duality gap is {gap:.2g}, "
+        f"tol={tol:g} was asked for; {advice}",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+def _warn_about_zero(alpha: float, largest: float) -> None:
+    if largest == 0:
+        message = "the targets do not depend on X: the model is constant"
+    else:
+        message = (
+            f"all neurons are zero: alpha = {alpha:.4g} is not below lambda_max = {largest:.4g}, "
+            "where the constant model is optimal; take a smaller alpha"
+        )
+    warnings.warn(message, UserWarning, stacklevel=5)
+
+
+class _Regression(RegressorMixin):
+    """Targets are scaled by their spread; the intercept takes care of their mean."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_NetworkEstimator._parameter_constraints,
+        "loss": [StrOptions({"squared", "huber"})],
+        "huber_delta": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _rows(self: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
+        X, y = self._validated(X, y)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        if not np.any(weight > 0):
+            raise ValueError("sample_weight is zero for all samples")
+        self._flat = y.ndim == 1
+        rows = Rows(X, y.reshape(len(y), -1).astype(np.float64), weight)
+        self._targets = Scaling.none(rows.Y.shape[1])
+        if self.scale:
+            merged = rows.merged()
+            self._targets = Scaling.of(merged.Y, merged.weight, self.fit_intercept)
+        return replace(rows, Y=self._targets.apply(rows.Y))
+
+    def _loss_settings(self: Any, Y: np.ndarray) -> dict[str, Any]:
+        return {"loss": self.loss, "huber_delta": self.huber_delta}
+
+    def _finished(self: Any, network: Any) -> Any:
+        return replace(self._targets.undo_outputs(network), flat_output=self._flat)
+
+    def _raw_targets(self: Any, Y: np.ndarray) -> np.ndarray:
+        raw = Y * self._targets.spread + self._targets.mean
+        return raw[:, 0] if self._flat else raw
+
+    def _default_scorer(self) -> Any:
+        return get_scorer("r2")
+
+    def predict(self: Any, X: Any) -> np.ndarray:
+        """The outputs of the network: (n,), or (n, C) if there were several targets."""
+        return self._scores(X)
+
+
+class _Classification(ClassifierMixin):
+    """Labels become -1 and 1, or one-hot rows for more than two classes."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_NetworkEstimator._parameter_constraints,
+        "loss": [StrOptions({"log", "squared"})],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def _rows(self: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
+        X, y = self._validated(X, column_or_1d(y, warn=True))
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.classes_ = np.unique(y[weight > 0])
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, but y has one class"
+                + (" with positive sample_weight" if len(np.unique(y)) > 1 else "")
+            )
+        known = np.isin(y, self.classes_)  # a class of weight zero is none
+        X, y, weight = X[known], y[known], weight[known]
+        if self.class_weight is not None:
+            counted = weight > 0
+            weight = weight.copy()
+            weight[counted] *= compute_sample_weight(self.class_weight, y[counted])
+        labels = np.searchsorted(self.classes_, y)
+        return Rows(X, _encoded(labels, len(self.classes_)), weight)
+
+    def _loss_settings(self: Any, Y: np.ndarray) -> dict[str, Any]:
+        if self.loss == "squared":
+            return {"loss": "squared"}
+        return {"loss": "logistic" if Y.shape[1] == 1 else "softmax"}
+
+    def _finished(self: Any, network: Any) -> Any:
+        return replace(network, flat_output=len(self.classes_) == 2)
+
+    def _raw_targets(self: Any, Y: np.ndarray) -> np.ndarray:
+        return self.classes_[_labels(Y)]
+
+    def _default_scorer(self: Any) -> Any:
+        return _mean_log_likelihood if self.loss == "log" else get_scorer("accuracy")
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """The outputs of the network: (n,) for two classes, positive for the second one, else
+        (n, C). With the log-loss they are logits."""
+        return self._scores(X)
+
+    def predict(self: Any, X: Any) -> np.ndarray:
+        scores = self._scores(X)
+        best = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[best]
+
+    def _has_probabilities(self: Any) -> bool:
+        if self.loss == "log":
+            return True
+        raise AttributeError("probabilities need loss='log'; the scores of loss='squared' are none")
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probabilities of the classes: (n, C)."""
+        scores = self._scores(X)
+        if scores.ndim == 1:
+            return np.column_stack([expit(-scores), expit(scores)])
+        return softmax(scores, axis=1)
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        scores = self._scores(X)
+        if scores.ndim == 1:
+            return -np.logaddexp(0.0, np.column_stack([scores, -scores]))
+        shifted = scores - scores.max(axis=1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def _encoded(labels: np.ndarray, n_classes: int) -> np.ndarray:
+    if n_classes == 2:
+        return np.where(labels == 1, 1.0, -1.0)[:, None]
+    return np.eye(n_classes)[labels]
+
+
+class _Plain(_NetworkEstimator):
+    """One value of alpha."""
+
+    _own_constraints: ClassVar[dict[str, list[Any]]] = {
+        "alpha": [Interval(Real, 0, None, closed="left")]
+    }
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Train the network.
+
+        X : (n, d) numbers: an array, a DataFrame, or a sparse CSR matrix.
+        y : labels, or one number or several for each row.
+        sample_weight : (n,) weights of the rows, >= 0.
+        """
+        self._fit_rows(self._rows(X, y, sample_weight).merged(), self.alpha)
+        return self
+
+
+class _PlainRegressor(_Regression, _Plain):
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_Regression._parameter_constraints,
+        **_Plain._own_constraints,
+    }
+
+    def __init__(
+        self,
+        alpha: float = ALPHA,
+        *,
+        n_patterns: int = N_PATTERNS,
+        loss: str = "squared",
+        huber_delta: float = 1.35,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        gates: Any = None,
+        solver: Any = "auto",
+        tol: float = 1e-4,
+        max_iter: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.alpha = alpha
+        self.n_patterns = n_patterns
+        self.loss = loss
+        self.huber_delta = huber_delta
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.gates = gates
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+class _PlainClassifier(_Classification, _Plain):
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_Classification._parameter_constraints,
+        **_Plain._own_constraints,
+    }
+
+    def __init__(
+        self,
+        alpha: float = ALPHA,
+        *,
+        n_patterns: int = N_PATTERNS,
+        loss: str = "log",
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        gates: Any = None,
+        solver: Any = "auto",
+        tol: float = 1e-4,
+        max_iter: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.alpha = alpha
+        self.n_patterns = n_patterns
+        self.loss = loss
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.gates = gates
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+# -- cross-validation
+
+
+class _CrossValidated(_NetworkEstimator):
+    """alpha is chosen by cross-validation, on warm-started paths from lambda_max down.
+
+    Folds are of merged rows, so that a weight is a repeated row here as well, unless `cv` is a
+    splitter of the user's, which sees the rows as they came.
+    """
+
+    _own_constraints: ClassVar[dict[str, list[Any]]] = {
+        "alphas": ["array-like", None],
+        "n_alphas": [Interval(Integral, 1, None, closed="left")],
+        "eps": [Interval(Real, 0, 1, closed="neither")],
+        "cv": ["cv_object"],
+        "scoring": [None, str, callable],
+        "rule": [StrOptions({"best", "one_se"})],
+        "n_jobs": [None, Integral],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Choose alpha by cross-validation, then train on all rows.
+
+        X : (n, d) numbers: an array, a DataFrame, or a sparse CSR matrix.
+        y : labels, or one number or several for each row.
+        sample_weight : (n,) weights of the rows, >= 0; they also weigh the scores.
+        """
+        given = self._rows(X, y, sample_weight)
+        rows = given.merged()
+        problem, _ = self._pose(rows, 1.0)
+        self.alphas_ = self._grid(problem)
+        if self.cv is not None and not isinstance(self.cv, Integral):
+            folds = list(_own_folds(self.cv, given))
+        else:
+            given = rows
+            folds = list(_folds(rows, int(self.cv or N_FOLDS), self._seed, is_classifier(self)))
+        self.scorer_ = self._scorer()
+        scores = Parallel(n_jobs=self.n_jobs)(
+            delayed(_fold_scores)(self, given.select(train), given.select(test))
+            for train, test in folds
+        )
+        self.cv_scores_ = np.array(scores)
+        self.best_index_ = _choose(self.cv_scores_, self.rule)
+        self.best_score_ = float(np.mean(self.cv_scores_[:, self.best_index_]))
+        self._fit_rows(rows, float(self.alphas_[self.best_index_]))
+        return self
+
+    def _scorer(self: Any) -> Any:
+        if self.scoring is None:
+            return self._default_scorer()
+        if self.scoring == "neg_log_loss":  # scikit-learn's wants all classes in every fold
+            return _mean_log_likelihood
+        return check_scoring(self, scoring=self.scoring)
+
+    def _grid(self, problem: ConvexProblem) -> np.ndarray:
+        if self.alphas is not None:
+            grid = np.sort(np.asarray(self.alphas, dtype=np.float64).reshape(-1))[::-1]
+            if len(grid) == 0 or not np.all(np.isfinite(grid)) or grid[-1] <= 0:
+                raise ValueError("alphas must be positive numbers")
+            return grid.copy()
+        largest = lambda_max(problem)
+        if largest == 0:
+            return np.array([1.0])
+        return np.geomspace(largest, self.eps * largest, self.n_alphas + 1)[1:]
+
+
+def _folds(
+    rows: Rows, n_folds: int, seed: int, stratified: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Shuffled folds, of all classes where there are any. A class that would be missing from the
+    training rows is not tested."""
+    labels = _labels(rows.Y) if stratified else np.zeros(len(rows), dtype=int)
+    counts = np.bincount(labels)
+    n_folds = min(n_folds, int(counts.max()), len(rows))
+    if n_folds < 2:
+        everything = np.arange(len(rows))
+        yield everything, everything
+        return
+    splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")
+        splits = list(splitter.split(np.zeros(len(rows)), labels))
+    for train, test in splits:
+        lost = ~np.isin(labels[test], labels[train])
+        yield np.concatenate([train, test[lost]]), test[~lost]
+
+
+def _own_folds(cv: Any, rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    labels = _labels(rows.Y) if rows.Y.shape[1] > 1 else rows.Y[:, 0]
+    for train, test in check_cv(cv).split(np.zeros((len(rows), 1)), labels):
+        train, test = np.asarray(train), np.asarray(test)
+        yield train[rows.weight[train] > 0], test[rows.weight[test] > 0]
+
+
+def _labels(Y: np.ndarray) -> np.ndarray:
+    return (Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(axis=1)
+
+
+def _fold_scores(estimator: Any, train: Rows, test: Rows) -> np.ndarray:
+    """The scores at all alphas on the test rows, of a path on the training rows. Where a path ends
+    early, with nothing left to fit, the last score stands for the rest."""
+    problem, scaling = estimator._pose(train.merged(), 1.0)
+    points = path(
+        problem,
+        lams=estimator.alphas_,
+        tol=estimator.tol,
+        solver=estimator.solver,
+        min_loss=MIN_LOSS,
+        max_iter=estimator.max_iter,
+        on_failure="ignore",
+    )
+    y, scores = estimator._raw_targets(test.Y), []
+    for point in points:
+        candidate = copy(estimator)
+        vars(candidate).pop("feature_names_in_", None)  # the rows are no frame any more
+        candidate._take(point, scaling)
+        scores.append(estimator.scorer_(candidate, test.X, y, sample_weight=test.weight))
+    return np.array(scores + [scores[-1]] * (len(estimator.alphas_) - len(scores)))
+
+
+def _mean_log_likelihood(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
+    """Minus the log-loss; rows need not have all classes."""
+    logarithms = classifier.predict_log_proba(X)
+    chosen = logarithms[np.arange(len(y)), np.searchsorted(classifier.classes_, y)]
+    return float(np.average(chosen, weights=sample_weight))
+
+
+def _choose(scores: np.ndarray, rule: str) -> int:
+    """The alpha with the best mean score, or the largest one within a standard error of that."""
+    mean = scores.mean(axis=0)
+    best = int(np.argmax(mean))
+    if rule == "best" or len(scores) < 2:
+        return best
+    error = scores[:, best].std(ddof=1) / np.sqrt(len(scores))
+    return int(np.flatnonzero(mean >= mean[best] - error)[0])
+
+
+class _RegressorCV(_Regression, _CrossValidated):
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_Regression._parameter_constraints,
+        **_CrossValidated._own_constraints,
+    }
+
+    def __init__(
+        self,
+        *,
+        alphas: Any = None,
+        n_alphas: int = N_ALPHAS,
+        eps: float = EPS,
+        cv: Any = None,
+        scoring: Any = None,
+        rule: str = "best",
+        n_jobs: int | None = None,
+        n_patterns: int = N_PATTERNS,
+        loss: str = "squared",
+        huber_delta: float = 1.35,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        gates: Any = None,
+        solver: Any = "auto",
+        tol: float = 1e-4,
+        max_iter: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.eps = eps
+        self.cv = cv
+        self.scoring = scoring
+        self.rule = rule
+        self.n_jobs = n_jobs
+        self.n_patterns = n_patterns
+        self.loss = loss
+        self.huber_delta = huber_delta
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.gates = gates
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+class _ClassifierCV(_Classification, _CrossValidated):
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_Classification._parameter_constraints,
+        **_CrossValidated._own_constraints,
+    }
+
+    def __init__(
+        self,
+        *,
+        alphas: Any = None,
+        n_alphas: int = N_ALPHAS,
+        eps: float = EPS,
+        cv: Any = None,
+        scoring: Any = None,
+        rule: str = "best",
+        n_jobs: int | None = None,
+        n_patterns: int = N_PATTERNS,
+        loss: str = "log",
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        gates: Any = None,
+        solver: Any = "auto",
+        tol: float = 1e-4,
+        max_iter: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.eps = eps
+        self.cv = cv
+        self.scoring = scoring
+        self.rule = rule
+        self.n_jobs = n_jobs
+        self.n_patterns = n_patterns
+        self.loss = loss
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.gates = gates
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+# -- the public classes
+
+
+class ReLURegressor(_PlainRegressor):
+    _problem = CReLU
+
+
+class ReLUClassifier(_PlainClassifier):
+    _problem = CReLU
+
+
+class GatedReLURegressor(_PlainRegressor):
+    _problem = CGReLU
+
+
+class GatedReLUClassifier(_PlainClassifier):
+    _problem = CGReLU
+
+
+class ReLURegressorCV(_RegressorCV):
+    _problem = CReLU
+
+
+class ReLUClassifierCV(_ClassifierCV):
+    _problem = CReLU
+
+
+class GatedReLURegressorCV(_RegressorCV):
+    _problem = CGReLU
+
+
+class GatedReLUClassifierCV(_ClassifierCV):
+    _problem = CGReLU
+
+
+_PARAMETERS = {
+    "alpha": """float, default=0.01
+    Strength of the penalty, for columns (and targets of a regression) of zero mean and unit
+    variance: loss + alpha/2 sum (||W1_j||^2 + ||W2_j||_1^2). `lambda_max_` is where the model
+    becomes constant.""",
+    "alphas": """array-like or None, default=None
+    The strengths to choose from; None for a geometric grid below lambda_max.""",
+    "n_alphas": """int, default=15
+    Points of that grid.""",
+    "eps": """float, default=3e-3
+    Its smallest point, relative to lambda_max.""",
+    "cv": """int, splitter or iterable, default=None
+    Folds; None for 5. Given as a number, they are shuffled with `random_state`, of all classes
+    alike, and of distinct rows. Others are taken as they are.""",
+    "scoring": """str, callable or None, default=None
+    What to choose by, as in scikit-learn. None is the log-likelihood for the log-loss, accuracy
+    for classifiers with the squared loss, and r2 for regressors.""",
+    "rule": """{"best", "one_se"}, default="best"
+    The alpha with the best mean score, or the largest whose mean is within one standard error.""",
+    "n_jobs": """int or None, default=None
+    Folds at a time, through joblib.""",
+    "n_patterns": """int, default=500
+    Activation patterns to sample. The program, and what is proven, is over these.""",
+    "class_weight": """dict, "balanced" or None, default=None
+    Weights of the classes, multiplied with sample weights.""",
+    "huber_delta": """float, default=1.35
+    Residual, in standard deviations of the target, beyond which the Huber loss is linear.""",
+    "fit_intercept": """bool, default=True
+    Give hidden neurons and outputs a bias. That of an output is not penalised.""",
+    "scale": """bool, default=True
+    Pose the program on columns (and targets of a regression) of zero mean and unit variance.
+    The network takes raw rows all the same. Columns of sparse matrices are divided only.""",
+    "gates": """gate distribution or None, default=None
+    Where patterns come from, such as `SparseGates(3)`; None for Gaussian gates.""",
+    "solver": """str or solver, default="auto"
+    As for `cvxnn.solve`.""",
+    "tol": """float, default=1e-4
+    Relative duality gap at which training ends.""",
+    "max_iter": """int or None, default=None
+    Iterations, None for the solver's own limit.""",
+    "warm_start": """bool, default=False
+    Start from the last fit, if its program had the same shape.""",
+    "random_state": """int, RandomState instance or None, default=0
+    Of the patterns, and of the folds. Equal numbers give equal fits, to the last bit.""",
+}
+_LOSS = {
+    True: """{"log", "squared"}, default="log"
+    "log" is the logistic loss for two classes and the softmax loss for more, and gives
+    probabilities. "squared" is that of the targets -1 and 1, or one-hot rows.""",
+    False: """{"squared", "huber"}, default="squared"
+    "huber" is for targets with outliers.""",
+}
+_ATTRIBUTES = {
+    "network_": "ReLUNetwork or GatedReLUNetwork, for raw rows and raw outputs.",
+    "certificate_": "Certificate of the convex program, over the sampled patterns, as scaled.",
+    "alpha_": "The strength that was used.",
+    "lambda_max_": "The smallest strength for which the model is constant.",
+    "converged_": "Whether the certificate meets `tol`.",
+    "n_iter_": "Iterations.",
+    "n_patterns_": "Distinct patterns.",
+    "alphas_": "The strengths compared, in falling order.",
+    "cv_scores_": "Their scores: (folds, strengths).",
+    "best_index_, best_score_": "Of the chosen one; the score is the mean over the folds.",
+    "scorer_": "What the scores were made with.",
+    "classes_": "The labels.",
+    "n_features_in_, feature_names_in_": "Of the columns.",
+}
+_KINDS = {
+    CReLU: "two-layer ReLU network",
+    CGReLU: "two-layer gated ReLU network, whose neurons are switched by fixed random gates",
+}
+
+
+def _describe(cls: Any) -> str:
+    """The docstring of a public class, from its parameters."""
+    classifier, cv = issubclass(cls, ClassifierMixin), issubclass(cls, _CrossValidated)
+    kind = "classifier" if classifier else "regressor"
+    lines = [f"A {_KINDS[cls._problem]}, as a {kind}, trained to a certified optimum."]
+    if cv:
+        lines += ["", "The strength of the penalty is chosen by cross-validation."]
+    lines += ["", "Parameters", "----------"]
+    known = {**_PARAMETERS, "loss": _LOSS[classifier]}
+    lines += [f"{name} : {known[name]}" for name in list(signature(cls.__init__).parameters)[1:]]
+    lines += ["", "Attributes", "----------"]
+    cv_only = {"alphas_", "cv_scores_", "best_index_, best_score_", "scorer_"}
+    for name, text in _ATTRIBUTES.items():
+        if (cv or name not in cv_only) and (classifier or name != "classes_"):
+            lines.append(f"{name} : {text}")
+    return "\n".join(lines) + "\n"
+
+
+for _cls in (
+    ReLURegressor,
+    ReLUClassifier,
+    GatedReLURegressor,
+    GatedReLUClassifier,
+    ReLURegressorCV,
+    ReLUClassifierCV,
+    GatedReLURegressorCV,
+    GatedReLUClassifierCV,
+):
+    _cls.__doc__ = _describe(_cls)

@@ -1,0 +1,331 @@
+"""Networks that were trained elsewhere, improved: never a higher training objective.
+
+A network of m neurons has at most m activation patterns on the rows of X. Over all networks with
+these patterns, training is a convex program, and the given network is one of its feasible points:
+neurons with one pattern are summed, which never raises the objective (theorems 2.1 and 2.2 of the
+paper). The optimum of the program is therefore at least as good, and its dual says that no network
+with these patterns is better than the lower bound.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cvxnn.arrays import Array, double, to_numpy
+from cvxnn.certificates import Certificate, relative_gap
+from cvxnn.losses import HUBER_DELTA, LOSSES
+from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
+from cvxnn.patterns import Patterns, sample_patterns
+from cvxnn.problems import CGReLU, ConvexProblem, CReLU
+from cvxnn.solvers.base import Solver
+from cvxnn.solvers.driver import ConvergenceWarning, Solution, solve
+from cvxnn.validation import (
+    check_array,
+    check_choice,
+    check_features,
+    check_integer,
+    check_number,
+    check_random_state,
+)
+
+Network = ReLUNetwork | GatedReLUNetwork
+
+
+@dataclass(frozen=True, eq=False)
+class Improvement:
+    """A network, the one it came from, and what is proven about it.
+
+    Attributes
+    ----------
+    network : the improved network, of the same kind and with the same biases as the given one.
+    given : the network it came from.
+    before, after : their objectives; after <= before.
+    loss : the loss in them.
+    classes : the labels of the outputs, in order, or of the signs - and + of a single output;
+        None if the targets were numbers or rows.
+    certificate : of the convex program over the patterns of the given network, and those sampled
+        beside them. No network with these patterns has an objective below its lower bound; other
+        patterns may do better. `network_objective` is measured on the network of the solution.
+    solution : of that program.
+    """
+
+    network: Network
+    given: Network
+    before: float
+    after: float
+    loss: str
+    classes: np.ndarray | None
+    certificate: Certificate
+    solution: Solution = field(repr=False)
+
+    @property
+    def n_neurons_before(self) -> int:
+        return self.given.n_neurons
+
+    @property
+    def n_neurons_after(self) -> int:
+        return self.network.n_neurons
+
+    @property
+    def relative_gap(self) -> float:
+        """How far, at most, `after` is above the best network with these patterns."""
+        bound, zero = self.certificate.lower_bound, self.certificate.zero_objective
+        return relative_gap(self.after, bound, zero)
+
+    def __str__(self) -> str:
+        p = len(self.solution.problem.patterns)
+        return (
+            f"{self.loss} objective {self.before:.6g} -> {self.after:.6g}, "
+            f"neurons {self.n_neurons_before} -> {self.n_neurons_after}\n"
+            f"proven: no network with these patterns ({p}) is below "
+            f"{self.certificate.lower_bound:.6g} (relative gap {self.relative_gap:.2g})\n"
+            "not proven: that other patterns are no better, nor anything about new data"
+        )
+
+
+def improve(
+    network: Any,
+    X: Any,
+    y: Any,
+    alpha: float,
+    *,
+    loss: str = "auto",
+    n_patterns: int = 0,
+    sample_weight: Any = None,
+    huber_delta: float = HUBER_DELTA,
+    tol: float = 1e-4,
+    random_state: Any = 0,
+    solver: str | Solver = "auto",
+    max_seconds: float | None = None,
+) -> Improvement:
+    """The best network with the patterns of a given one, up to `tol`; never a worse one.
+
+    The objective is the mean loss plus alpha/2 sum_j (||W1_j||^2 + ||W2_j||_1^2), with hidden
+    intercepts in W1 and a free output bias, for X as it is: nothing is rescaled. PyTorch and
+    scikit-learn penalise differently, so that their networks are not optimal for it, converged or
+    not. It is the training objective that falls; predictions change, on X and elsewhere.
+
+    Parameters
+    ----------
+    network : `ReLUNetwork`, `GatedReLUNetwork`, a torch module of Linear, ReLU, Linear, or a fitted
+        MLPClassifier or MLPRegressor with one hidden layer of ReLUs. The result has hidden
+        intercepts and an output bias where this one has them. If it is off for all rows of X and
+        no patterns are sampled, it gets the pattern that is on for all of them.
+    X, y : training data. y holds numbers (n,) or (n, C), labels (n,), or rows (n, C): of
+        probabilities (softmax), of -1 or 0 and 1 (logistic).
+    alpha : penalty strength > 0.
+    loss : "squared", "huber", "logistic" or "softmax". "auto" is what an MLP was trained with.
+        Otherwise it is softmax for labels and several outputs, logistic for two labels and one
+        output, and squared for everything else; labels are integers, text or booleans. Outputs
+        belong to the sorted labels; a single output is positive for the larger one.
+    n_patterns : how many patterns to sample beside those of the network; they can only help.
+    sample_weight, huber_delta : as in `CGReLU`.
+    tol : relative gap between the objective and its lower bound, at which the solver stops.
+    solver, max_seconds : as in `solve`; whatever they are, the result is no worse than `network`.
+    """
+    model = _Model.of(network)
+    given = model.network
+    X = double(to_numpy(check_features(X, given.n_features), keep_sparse=True))
+    alpha = check_number(alpha, "alpha", minimum=0, strict=True)
+    n_patterns = check_integer(n_patterns, "n_patterns", minimum=0)
+    loss, Y, classes = model.targets(y, X.shape[0], loss)
+    Y = Y[:, 0] if given.flat_output else Y
+    terms = {"loss": loss, "sample_weight": sample_weight, "huber_delta": huber_delta}
+    before = given.objective(X, Y, alpha, **terms)
+
+    patterns, start = _harvested(given, X, n_patterns, check_random_state(random_state))
+    problem = _posed(given, X, Y, patterns, alpha, terms)
+    start = problem.zero_weights() if start is None else start
+    solution = solve(
+        problem, solver, tol=tol, max_seconds=max_seconds, warm_start=start, on_failure="ignore"
+    )
+    if not solution.converged:
+        warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
+    # a solver that was stopped may be above its start; rounding may put both above the network
+    candidates = [problem.network(solution.weights), problem.network(start), given]
+    objectives = [candidate.objective(X, Y, alpha, **terms) for candidate in candidates]
+    best = int(np.argmin(objectives))
+    return Improvement(
+        network=candidates[best],
+        given=given,
+        before=before,
+        after=objectives[best],
+        loss=loss,
+        classes=classes,
+        certificate=solution.certificate,
+        solution=solution,
+    )
+
+
+def _harvested(
+    network: Network, X: Array, n_patterns: int, rng: np.random.Generator
+) -> tuple[Patterns, Any]:
+    """The patterns of the network on X, then sampled ones, and its convex weights for them; None
+    instead of weights if no neuron is on."""
+    patterns: Patterns | None = None
+    start: Any = None
+    with suppress(ValueError):  # there are none if no neuron is on
+        patterns, start = network.to_convex(X)
+    if n_patterns > 0:
+        sampled = _sampled(network, X, n_patterns, rng)
+        patterns = sampled if patterns is None else patterns.join(sampled)
+    if patterns is None:
+        everywhere = np.zeros((X.shape[1], 1))
+        patterns = Patterns.from_gates(X, everywhere, np.ones(1), strict=_strict(network))
+    if isinstance(start, tuple):
+        return patterns, tuple(_padded(part, len(patterns)) for part in start)
+    return patterns, None if start is None else _padded(start, len(patterns))
+
+
+def _sampled(network: Network, X: Array, n_patterns: int, rng: np.random.Generator) -> Patterns:
+    """Patterns as the network might have them. They are drawn for columns of unit norm: gates are
+    not part of the objective, they only split the rows."""
+    bias = network.b1 is not None
+    if isinstance(network, GatedReLUNetwork):
+        bias = bias or bool(network.gate_bias.any())
+    return sample_patterns(
+        X, n_patterns, bias=bias, normalize=True, strict=_strict(network), random_state=rng
+    )
+
+
+def _strict(network: Network) -> bool:
+    return isinstance(network, GatedReLUNetwork) and network.strict
+
+
+def _padded(U: np.ndarray, p: int) -> np.ndarray:
+    return np.concatenate([U, np.zeros((p - len(U), *U.shape[1:]))])
+
+
+def _posed(
+    network: Network,
+    X: Array,
+    Y: np.ndarray,
+    patterns: Patterns,
+    alpha: float,
+    terms: dict[str, Any],
+) -> ConvexProblem:
+    biases: dict[str, Any] = {"bias": network.b1 is not None, "output_bias": network.b2 is not None}
+    if isinstance(network, GatedReLUNetwork):
+        return CGReLU(X, Y, patterns, alpha, **biases, **terms)
+    # other cones in place of singular ones might not hold the neurons of the network
+    return CReLU(X, Y, patterns, alpha, singular="keep", **biases, **terms)
+
+
+# -- what models say about their targets
+
+
+@dataclass(frozen=True)
+class _Model:
+    """A network, and of an MLP the loss it was trained with and the labels of its outputs."""
+
+    network: Network
+    loss: str | None = None
+    classes: list[Any] | None = None
+
+    @classmethod
+    def of(cls, model: Any) -> _Model:
+        if isinstance(model, (ReLUNetwork, GatedReLUNetwork)):
+            return cls(model)
+        torch = sys.modules.get("torch")  # without which there is no module of it
+        if torch is not None and isinstance(model, torch.nn.Module):
+            return cls(ReLUNetwork.from_torch(model))
+        from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+        if isinstance(model, MLPRegressor):
+            loss = "squared" if model.loss == "squared_error" else model.loss
+            return cls(ReLUNetwork.from_sklearn(model), loss)
+        if isinstance(model, MLPClassifier):
+            network = ReLUNetwork.from_sklearn(model)
+            return cls(network, model.out_activation_, model.classes_.tolist())
+        raise TypeError(
+            "network must be a ReLUNetwork, a GatedReLUNetwork, a torch module, an MLPClassifier "
+            f"or an MLPRegressor, got {type(model).__name__}"
+        )
+
+    def targets(self, y: Any, n: int, loss: str) -> tuple[str, np.ndarray, np.ndarray | None]:
+        """The loss that is meant, targets (n, C) for it, and the labels of the outputs if y holds
+        labels."""
+        check_choice(loss, "loss", ["auto", *LOSSES])
+        y, C = _check_rows(y, n), self.network.n_outputs
+        if loss == "auto":
+            loss = self.loss or _loss_for(y, C)
+            if loss not in LOSSES:
+                raise ValueError(
+                    f"network was trained with the loss {loss!r}; choose another one: "
+                    f"{', '.join(LOSSES)}"
+                )
+        if y.ndim == 1 and loss in ("logistic", "softmax"):
+            return loss, *_encoded(y, loss, C, self.classes)
+        Y = to_numpy(check_array(y, "y")).reshape(n, -1)
+        if Y.shape[1] != C:
+            raise ValueError(
+                f"y has {Y.shape[1]} column{'s' if Y.shape[1] > 1 else ''} of numbers, but the "
+                f"network has {C} output{'s' if C > 1 else ''}"
+                + ("; for labels give loss='softmax'" if y.ndim == 1 else "")
+            )
+        if loss == "logistic" and np.isin(Y, (0, 1)).all():
+            Y = 2 * Y - 1
+        return loss, Y, None
+
+
+def _check_rows(y: Any, n: int) -> np.ndarray:
+    """y as a NumPy array of n rows, (n,) for a single column."""
+    if y is None or hasattr(y, "tocsr") or isinstance(y, np.ma.MaskedArray):
+        raise TypeError(f"y must be a full array of numbers or labels, got {type(y).__name__}")
+    y = to_numpy(y)
+    if y.ndim not in (1, 2) or 0 in y.shape:
+        raise ValueError(f"y must have shape (n,) or (n, C), got {y.shape}")
+    if len(y) != n:
+        raise ValueError(f"X has {n} rows, but y has {len(y)}")
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _loss_for(y: np.ndarray, C: int) -> str:
+    """The loss for targets of which nothing else is known."""
+    if y.ndim == 2 or y.dtype.kind == "f":
+        return "squared"
+    if C > 1:
+        return "softmax"
+    counts = y.dtype.kind in "iu" and len(np.unique(y)) != 2
+    return "squared" if counts else "logistic"
+
+
+def _encoded(
+    y: np.ndarray, loss: str, C: int, classes: list[Any] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels as a column of -1 and 1 or as one-hot rows, and the classes in their order."""
+    if (loss == "logistic") != (C == 1):
+        wanted = "one output" if loss == "logistic" else "an output for each class"
+        raise ValueError(
+            f"labels y with the {loss} loss need {wanted}, but the network has {C}; "
+            "give another loss, or a row of y for each sample"
+        )
+    labels = y.tolist()
+    found = _sorted_labels(y, labels)
+    classes = found if classes is None else classes
+    unknown = [label for label in found if label not in classes]
+    if unknown:
+        raise ValueError(f"y holds {unknown[0]!r}, which is none of the network's {classes}")
+    if len(classes) != max(C, 2):
+        raise ValueError(
+            f"y has {len(classes)} class{'es' if len(classes) > 1 else ''}, but the network has "
+            f"{C} output{'s' if C > 1 else ''}, for {max(C, 2)} classes"
+        )
+    position = {label: k for k, label in enumerate(classes)}
+    one_hot = np.eye(len(classes))[[position[label] for label in labels]]
+    return (2 * one_hot[:, 1:] - 1 if C == 1 else one_hot), np.array(classes)
+
+
+def _sorted_labels(y: np.ndarray, labels: list[Any]) -> list[Any]:
+    if y.dtype.kind == "f":
+        check_array(y, "y")
+    try:
+        return sorted(set(labels))
+    except TypeError as error:
+        raise TypeError(f"y must hold labels of one kind, none of them missing: {error}") from error

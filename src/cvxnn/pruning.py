@@ -1,0 +1,185 @@
+"""Pruning: fewer neurons, the same predictions on given rows, never a higher objective.
+
+On the rows of X, output k of a network is F 1 + b2_k. Column j of F, the fit of neuron j, holds its
+activations times W2_jk, and with balanced layers its weight decay is lam a_j with
+a_j = ||W1_j|| |W2_jk|. So any alpha >= 0 with F alpha = F 1 keeps the predictions if W2_jk becomes
+alpha_j W2_jk, and changes the decay to lam a'alpha.
+
+While fits are linearly dependent, sum_j beta_j f_j = 0, take beta or -beta, whichever has
+a'beta >= 0, and go from alpha along -beta until the first neuron is at zero: it is dropped. The end
+is a vertex of the polyhedron {alpha >= 0, F alpha = F 1}. Its fits are independent, so there are
+at most n of them, and none can be dropped.
+
+The steps are those of the simplex method on its way from an inner point to a vertex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+from scipy.linalg.blas import dger
+
+from cvxnn.arrays import Array, double, to_numpy, with_ones
+from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
+from cvxnn.patterns import column_norms
+from cvxnn.validation import check_features, check_flag, check_number
+
+Network = TypeVar("Network", ReLUNetwork, GatedReLUNetwork)
+
+_OFF = 1e-11  # activations below this, relative to their terms, are zero up to rounding
+_ZERO = 1e-12  # so are fits below this, relative to the largest one
+
+
+def prune(network: Network, X: Any, *, normalize: bool = False, tol: float = 1e-10) -> Network:
+    """A minimal network with the same predictions on X and never a higher objective.
+
+    It is minimal by inclusion: for each output, the fits of its neurons on X are linearly
+    independent, so none can go, however the others are scaled, and there are at most n. Elsewhere
+    than on X predictions change. A network that is minimal already comes back as it is.
+
+    Neurons that are on for no row of X go first. Those with one pattern on X are merged where that
+    leaves fewer of them (see `ReLUNetwork.merged`). Then weights of the second layer are scaled by
+    factors >= 0 until the fits are independent. The output bias is not touched.
+
+    Parameters
+    ----------
+    network : `ReLUNetwork` or `GatedReLUNetwork`.
+    X : (n, d), the rows on which predictions stay; the training data, as a rule.
+    normalize : weights are measured on columns of X of unit norm, as in problems with `normalize`,
+        so that it is their objective that does not rise. Otherwise it is `network.objective`.
+    tol : fits count as dependent if one of them is this close to the span of others, relative to
+        its norm. Predictions change by about as much, relative to the fits, and mostly by less.
+    """
+    if not isinstance(network, (ReLUNetwork, GatedReLUNetwork)):
+        raise TypeError(
+            f"network must be a ReLUNetwork or GatedReLUNetwork, got {type(network).__name__}"
+        )
+    X = double(to_numpy(check_features(X, network.n_features), keep_sparse=True))
+    check_flag(normalize, "normalize")
+    tol = check_number(tol, "tol", minimum=1e-13, maximum=0.1)
+    while True:
+        smaller = _pruned_once(network, X, normalize, tol)
+        if _size(smaller) == _size(network):
+            return network  # a fresh look at it found nothing to drop
+        network = smaller.balanced()
+
+
+def _size(network: Any) -> int:
+    """What falls with each neuron, and with each output that a neuron no longer has."""
+    return network.n_neurons + np.count_nonzero(network.W2)
+
+
+def _pruned_once(network: Any, X: Array, normalize: bool, tol: float) -> Any:
+    """The network without neurons that are off, merged, and with independent fits."""
+    columns = column_norms(X if network.b1 is None else with_ones(X))
+    terms = np.abs(network._first_layer()) @ columns
+    on = np.linalg.norm(network._hidden(X), axis=0) > _OFF * terms
+    network = network._select(np.flatnonzero(on & network.W2.any(axis=1)))
+    if network.n_neurons == 0:
+        return network
+    # a neuron with several outputs is merged output by output, which may leave more neurons
+    network = min(network, _merged(network, X), key=lambda candidate: candidate.n_neurons)
+    norms = np.linalg.norm(network._first_layer() * (columns if normalize else 1.0), axis=1)
+    hidden, W2 = network._hidden(X), network.W2.copy()
+    for k in range(network.n_outputs):
+        j = np.flatnonzero(W2[:, k])
+        W2[j, k] *= _factors(hidden[:, j] * W2[j, k], norms[j] * np.abs(W2[j, k]), tol)
+    return replace(network, W2=W2)._select(np.flatnonzero(W2.any(axis=1)))
+
+
+def _merged(network: Any, X: Array) -> Any:
+    if isinstance(network, ReLUNetwork):
+        return network.merged(X)
+    patterns, U = network.to_convex(X)
+    return GatedReLUNetwork.from_convex(
+        patterns,
+        U,
+        bias=network.b1 is not None,
+        b2=network.b2,
+        flat_output=network.flat_output,
+    )
+
+
+def _factors(fits: np.ndarray, costs: np.ndarray, tol: float) -> np.ndarray:
+    """alpha >= 0 with fits @ alpha = fits @ 1 and costs @ alpha <= costs @ 1, for which the columns
+    of `fits` with alpha > 0 are independent."""
+    sizes = np.linalg.norm(fits, axis=0)
+    factors = np.zeros(len(sizes))
+    live = np.flatnonzero(sizes > _ZERO * np.max(sizes, initial=0.0))
+    if len(live):
+        sizes = sizes[live]
+        tableau = _Tableau.of(fits[:, live] / sizes, sizes, costs[live] / sizes, tol)
+        while len(tableau.rest):
+            tableau.drop()
+        factors[live] = tableau.amounts / sizes
+    return factors
+
+
+@dataclass
+class _Tableau:
+    """Columns of unit norm in amounts that may change as long as their sum stays.
+
+    basis, rest : two lists of columns; one that is in neither has been dropped, its amount is zero.
+    T : the columns of `rest` are those of `basis` times T, up to `tol`; in Fortran order.
+    amounts, prices : of each column, and what a unit of it costs.
+    zero : amounts below this are rounding.
+    """
+
+    basis: np.ndarray
+    rest: np.ndarray
+    T: np.ndarray
+    amounts: np.ndarray
+    prices: np.ndarray
+    tol: float
+    zero: float
+
+    @classmethod
+    def of(cls, G: np.ndarray, amounts: np.ndarray, prices: np.ndarray, tol: float) -> _Tableau:
+        """The basis comes from a QR factorization with column pivoting."""
+        if G.shape[0] > G.shape[1]:
+            G = qr(G, mode="r")[0][: G.shape[1]]  # the same inner products in fewer rows
+        R, order = qr(G, mode="r", pivoting=True)
+        rank = int(np.sum(np.abs(np.diag(R)) > tol))
+        T = np.asfortranarray(solve_triangular(R[:rank, :rank], R[:rank, rank:]))
+        zero = _ZERO * float(amounts.max())
+        return cls(order[:rank], order[rank:], T, amounts.copy(), prices, tol, zero)
+
+    def drop(self) -> None:
+        """Exchange the last column of the rest for its combination of the basis or the other way
+        round, whichever does not cost more, until a column is used up."""
+        j, t = self.rest[-1], self.T[:, -1]
+        grow = self.prices[j] < self.prices[self.basis] @ t and np.any(t > self.tol)
+        change = -t if grow else t  # of the basis, for a unit of column j
+        falling = np.flatnonzero(change < -self.tol)
+        used = self.basis[falling] if grow else np.append(self.basis[falling], j)
+        rates = -change[falling] if grow else np.append(-change[falling], 1.0)
+        steps = self.amounts[used] / rates
+        first = np.argmin(steps)
+        self.amounts[self.basis] += steps[first] * change
+        self.amounts[j] += steps[first] if grow else -steps[first]
+        self.amounts[used[first]] = 0.0
+        self.amounts[self.amounts <= self.zero] = 0.0
+        if self.amounts[j] == 0.0:
+            self._cut_last()
+        for i in np.flatnonzero(self.amounts[self.basis] == 0.0)[::-1]:
+            self._leave(i)
+
+    def _leave(self, i: int) -> None:
+        """Drop column i of the basis. Its place takes the column of the rest that has most of it,
+        which keeps T from growing; if none has any, the rest does without it."""
+        e = int(np.argmax(np.abs(self.T[i]))) if len(self.rest) else -1
+        if e < 0 or abs(self.T[i, e]) <= self.tol:
+            self.basis = np.delete(self.basis, i)
+            self.T = np.asfortranarray(np.delete(self.T, i, axis=0))
+            return
+        row, column = self.T[i] / self.T[i, e], self.T[:, e].copy()
+        self.T = dger(-1.0, column, row, a=self.T, overwrite_a=1)
+        self.T[i], self.basis[i] = row, self.rest[e]
+        self.T[:, e], self.rest[e] = self.T[:, -1], self.rest[-1]
+        self._cut_last()
+
+    def _cut_last(self) -> None:
+        self.rest, self.T = self.rest[:-1], self.T[:, :-1]

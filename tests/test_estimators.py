@@ -1,0 +1,487 @@
+"""The scikit-learn estimators: the contract, weights, probabilities, cross-validation, messages."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import HuberRegressor
+from sklearn.metrics import accuracy_score, log_loss
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import cvxnn
+from cvxnn.estimators import Rows, Scaling
+
+FEW = {"n_patterns": 20}
+QUICK_CV = {**FEW, "n_alphas": 4, "cv": 3}
+CLASSIFIERS = (cvxnn.ReLUClassifier, cvxnn.GatedReLUClassifier)
+REGRESSORS = (cvxnn.ReLURegressor, cvxnn.GatedReLURegressor)
+CLASSIFIERS_CV = (cvxnn.ReLUClassifierCV, cvxnn.GatedReLUClassifierCV)
+REGRESSORS_CV = (cvxnn.ReLURegressorCV, cvxnn.GatedReLURegressorCV)
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def cancer():
+    X, y = load_breast_cancer(return_X_y=True)
+    return X[:200], np.array(["malignant", "benign"])[y[:200]]
+
+
+@pytest.fixture(scope="module")
+def wine():
+    return load_wine(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def diabetes():
+    X, y = load_diabetes(return_X_y=True)
+    return X[:200], y[:200]
+
+
+# ---- the contract -------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")  # the checks fit noise, labels as targets and the like
+@parametrize_with_checks(
+    [cls(n_patterns=5) for cls in (*CLASSIFIERS, *REGRESSORS)]
+    + [cls(n_patterns=5, n_alphas=2, cv=2) for cls in (*CLASSIFIERS_CV, *REGRESSORS_CV)]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+# ---- classification -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_labels_of_any_kind(cls, cancer):
+    X, y = cancer
+    model = cls(0.02, **FEW).fit(X, y)
+    assert list(model.classes_) == ["benign", "malignant"]
+    assert model.score(X, y) > 0.9
+    numbers = cls(0.02, **FEW).fit(X, y == "malignant")
+    np.testing.assert_array_equal(numbers.decision_function(X), model.decision_function(X))
+    assert model.converged_
+    assert model.certificate_.relative_gap <= model.tol
+    assert model.n_iter_ >= 1
+    assert model.alpha_ == 0.02 < model.lambda_max_
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_probabilities_of_two_classes_and_of_three(cls, cancer, wine):
+    for (X, y), alpha in ((cancer, 0.02), (wine, 0.03)):
+        model = cls(alpha, **FEW).fit(X, y)
+        probabilities = model.predict_proba(X)
+        np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+        np.testing.assert_allclose(np.log(probabilities), model.predict_log_proba(X), atol=1e-9)
+        np.testing.assert_array_equal(
+            model.classes_[probabilities.argmax(axis=1)], model.predict(X)
+        )
+        # the log-loss is what was minimised: the objective is that plus the penalty
+        assert log_loss(y, probabilities) < model.certificate_.objective
+
+
+def test_probabilities_are_calibrated_where_labels_are_drawn_from_them():
+    X = rng.uniform(-2, 2, (3000, 2))
+    truth = 1 / (1 + np.exp(-(3 * np.maximum(X[:, 0], 0) - 2)))
+    y = rng.random(3000) < truth
+    model = cvxnn.ReLUClassifier(2e-3, n_patterns=50).fit(X, y)
+    assert np.abs(model.predict_proba(X)[:, 1] - truth).mean() < 0.05
+
+
+def test_squared_loss_has_no_probabilities(cancer):
+    X, y = cancer
+    model = cvxnn.GatedReLUClassifier(0.02, loss="squared", **FEW).fit(X, y)
+    assert accuracy_score(y, model.predict(X)) > 0.9
+    assert not hasattr(model, "predict_proba")
+    with pytest.raises(AttributeError, match="predict_proba"):
+        _ = model.predict_proba
+
+
+def test_class_weight_balances(cancer):
+    X, y = cancer
+    few = np.flatnonzero(y == "benign")[:15]
+    rows = np.concatenate([few, np.flatnonzero(y == "malignant")])
+    X, y = X[rows], y[rows]
+    plain = cvxnn.GatedReLUClassifier(0.1, **FEW).fit(X, y)
+    balanced = cvxnn.GatedReLUClassifier(0.1, class_weight="balanced", **FEW).fit(X, y)
+    assert balanced.predict_proba(X)[:, 0].mean() > plain.predict_proba(X)[:, 0].mean() + 0.05
+    weights = {"benign": 2.0, "malignant": 1.0}
+    by_hand = np.where(y == "benign", 2.0, 1.0)
+    given = cvxnn.GatedReLUClassifier(0.1, class_weight=weights, **FEW).fit(X, y)
+    same = cvxnn.GatedReLUClassifier(0.1, **FEW).fit(X, y, by_hand)
+    np.testing.assert_array_equal(given.network_.W1, same.network_.W1)
+
+
+def test_one_class_is_said():
+    with pytest.raises(ValueError, match="at least two classes, but y has one class"):
+        cvxnn.ReLUClassifier().fit(rng.standard_normal((9, 2)), ["a"] * 9)
+    with pytest.raises(ValueError, match="one class with positive sample_weight"):
+        cvxnn.ReLUClassifier().fit(
+            rng.standard_normal((4, 2)), ["a", "a", "b", "b"], sample_weight=[1, 1, 0, 0]
+        )
+
+
+# ---- regression ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", REGRESSORS)
+def test_regression_in_any_units(cls, diabetes):
+    X, y = diabetes
+    model = cls(0.03, **FEW).fit(X, y)
+    assert model.score(X, y) > 0.4
+    other = cls(0.03, **FEW).fit(X * [1e6, *[1e-3] * 9] + 7, 1e4 * y - 5)
+    moved = X * [1e6, *[1e-3] * 9] + 7
+    np.testing.assert_allclose(other.predict(moved), 1e4 * model.predict(X) - 5, rtol=1e-2)
+    assert model.predict(X).shape == (200,)
+
+
+@pytest.mark.parametrize("cls", REGRESSORS)
+def test_several_targets(cls, diabetes):
+    X, y = diabetes
+    Y = np.column_stack([y, 1e3 * X[:, 2]])
+    model = cls(0.03, **FEW).fit(X, Y)
+    assert model.predict(X).shape == (200, 2)
+    assert model.score(X, Y) > 0.5
+
+
+def test_huber_is_robust():
+    X = rng.standard_normal((150, 2))
+    truth = np.maximum(X[:, 0], 0) + X[:, 1]
+    y = truth + 0.05 * rng.standard_normal(150)
+    y[:12] += 60
+    squared = cvxnn.ReLURegressor(1e-3, n_patterns=40).fit(X, y)
+    huber = cvxnn.ReLURegressor(1e-3, n_patterns=40, loss="huber", huber_delta=0.05).fit(X, y)
+    error = [np.abs(m.predict(X) - truth)[12:].mean() for m in (squared, huber)]
+    assert error[1] < 0.2 * error[0]
+    assert error[1] < np.abs(HuberRegressor().fit(X, y).predict(X) - truth)[12:].mean()
+
+
+def test_a_constant_target_gives_a_constant_model():
+    X = rng.standard_normal((20, 3))
+    with pytest.warns(UserWarning, match="the model is constant"):
+        model = cvxnn.ReLURegressor(**FEW).fit(X, np.full(20, 3.5))
+    np.testing.assert_allclose(model.predict(X), 3.5)
+
+
+# ---- weights, duplicates, order -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
+def test_weights_are_repeated_rows_to_the_last_bit(cls):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::4], y[::4]
+    weight = rng.integers(0, 4, len(X))
+    weight[[0, 20, 30]] = 1
+    weighted = cls(0.03, **FEW).fit(X, y, weight)
+    order = rng.permutation(np.repeat(np.arange(len(X)), weight))
+    repeated = cls(0.03, **FEW).fit(X[order], y[order])
+    np.testing.assert_array_equal(weighted.network_.W1, repeated.network_.W1)
+    np.testing.assert_array_equal(weighted.network_.b2, repeated.network_.b2)
+
+
+@pytest.mark.parametrize("cls", [cvxnn.GatedReLUClassifierCV, cvxnn.GatedReLURegressorCV])
+def test_cross_validation_too(cls):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::4], y[::4]
+    weight = 1 + np.arange(len(X)) % 3
+    weighted = cls(**QUICK_CV).fit(X, y, weight)
+    repeated = cls(**QUICK_CV).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_array_equal(weighted.cv_scores_, repeated.cv_scores_)
+    assert weighted.alpha_ == repeated.alpha_
+    np.testing.assert_array_equal(weighted.network_.W2, repeated.network_.W2)
+
+
+def test_two_fits_are_bit_identical(cancer):
+    X, y = cancer
+    a, b = (cvxnn.ReLUClassifier(0.01, n_patterns=60).fit(X, y) for _ in range(2))
+    np.testing.assert_array_equal(a.network_.W1, b.network_.W1)
+    other = cvxnn.ReLUClassifier(0.01, n_patterns=60, random_state=1).fit(X, y)
+    assert other.network_.W1.shape != a.network_.W1.shape or np.any(
+        other.network_.W1 != a.network_.W1
+    )
+
+
+def test_random_state_instances_are_drawn_from(cancer):
+    X, y = cancer
+    state = np.random.RandomState(0)
+    a = cvxnn.GatedReLUClassifier(0.02, random_state=state, **FEW).fit(X, y)
+    b = cvxnn.GatedReLUClassifier(0.02, random_state=state, **FEW).fit(X, y)
+    assert np.any(a.network_.gates[0, 0] != b.network_.gates[0, 0])
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_rows_are_merged(make):
+    X = np.array([[1.0, 0], [0, 2], [1, 0], [1, 0], [0, 2]])
+    Y = np.array([[1.0], [1], [1], [-1], [1]])
+    merged = Rows(make(X), Y, np.array([1.0, 2, 3, 4, 0])).merged()
+    dense = merged.X.toarray() if sparse.issparse(merged.X) else merged.X
+    found = {
+        (*x, *y): w
+        for x, y, w in zip(dense.tolist(), merged.Y.tolist(), merged.weight, strict=True)
+    }
+    assert found == {(1, 0, 1): 4, (0, 2, 1): 2, (1, 0, -1): 4}
+
+
+# ---- scaling ------------------------------------------------------------------------------------
+
+
+def test_scaling_is_that_of_weighted_rows_and_survives_extremes():
+    X = np.array([[1e300, 1e-300, 5.0], [3e300, 4e-300, 5.0], [3e300, 4e-300, 5.0]])
+    scaling = Scaling.of(X, np.array([2.0, 1, 1]), True)
+    scaled = scaling.apply(X)
+    np.testing.assert_allclose(np.average(scaled, axis=0, weights=[2, 1, 1]), 0, atol=1e-12)
+    np.testing.assert_allclose(np.average(scaled**2, axis=0, weights=[2, 1, 1]), [1, 1, 0])
+
+
+@pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
+@pytest.mark.parametrize("settings", [{}, {"scale": False}, {"fit_intercept": False}])
+def test_the_network_takes_raw_rows(cls, settings, cancer):
+    X, y = cancer
+    X = X[:, :5]
+    y = (y == "benign").astype(float)
+    model = cls(0.02, **FEW, **settings).fit(X, y)
+    out = model.decision_function(X) if cls in CLASSIFIERS else model.predict(X)
+    np.testing.assert_array_equal(model.network_.predict(X), out)
+    if settings.get("fit_intercept") is False:
+        assert model.network_.b1 is None
+        assert model.network_.b2 is None
+
+
+def test_the_certificate_is_of_the_scaled_program(diabetes):
+    """Written out: loss and weight decay of the network in scaled units are the objective."""
+    X, y = diabetes
+    model = cvxnn.ReLURegressor(0.03, **FEW).fit(X, y)
+    spread = X.std(axis=0)
+    W1 = model.network_.W1 * spread
+    b1 = model.network_.b1 + model.network_.W1 @ X.mean(axis=0)
+    norms = np.sqrt(np.sum(W1**2, axis=1) + b1**2) * np.abs(model.network_.W2[:, 0])
+    residual = (model.predict(X) - y) / y.std()
+    objective = np.mean(residual**2) / 2 + 0.03 * norms.sum() / y.std()
+    assert model.certificate_.objective == pytest.approx(objective, rel=1e-9)
+
+
+# ---- frames, pipelines, persistence -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_feature_names(library, cancer):
+    X, y = cancer
+    frame = library({f"column {j}": X[:, j] for j in range(4)})
+    model = cvxnn.GatedReLUClassifier(0.05, **FEW).fit(frame, y)
+    assert list(model.feature_names_in_) == [f"column {j}" for j in range(4)]
+    renamed = library({f"other {j}": X[:, j] for j in range(4)})
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(renamed)
+
+
+def test_cross_validation_of_frames_is_silent(cancer):
+    X, y = cancer
+    frame = pd.DataFrame(X[:, :4], columns=list("abcd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(frame, y)
+    assert list(model.feature_names_in_) == list("abcd")
+
+
+def test_pipelines_grids_and_clones(cancer):
+    X, y = cancer
+    pipeline = make_pipeline(StandardScaler(), cvxnn.GatedReLUClassifier(0.05, **FEW))
+    assert cross_val_score(pipeline, X, y, cv=3).mean() > 0.85
+    grid = GridSearchCV(cvxnn.GatedReLUClassifier(**FEW), {"alpha": [0.3, 0.03]}, cv=3).fit(X, y)
+    assert grid.best_params_["alpha"] in (0.3, 0.03)
+    model = cvxnn.ReLUClassifierCV(n_alphas=7, rule="one_se")
+    assert clone(model).get_params() == model.get_params()
+
+
+def test_export_of_a_classifier(cancer, wine, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for (X, y), link in ((cancer, "logistic"), (wine, "softmax")):
+        model = cvxnn.ReLUClassifier(0.03, **FEW).fit(X, y)
+        model.network_.to_onnx(tmp_path / "m.onnx", link=link)
+        session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+        (probabilities,) = session.run(["probabilities"], {"X": X})
+        np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-6)
+
+
+def test_model_files_and_pruning(cancer, tmp_path):
+    X, y = cancer
+    model = cvxnn.ReLUClassifier(0.003, n_patterns=60).fit(X, y)
+    model.network_.save(tmp_path / "m.cvxnn")
+    loaded = cvxnn.load(tmp_path / "m.cvxnn")
+    np.testing.assert_array_equal(loaded.predict(X), model.decision_function(X))
+    small = cvxnn.prune(model.network_, X)
+    assert small.n_neurons <= model.network_.n_neurons
+    np.testing.assert_allclose(small.predict(X), model.decision_function(X), rtol=1e-6, atol=1e-8)
+
+
+def test_unfitted_and_bad_parameters(cancer):
+    X, y = cancer
+    with pytest.raises(NotFittedError):
+        cvxnn.ReLUClassifier().predict(X)
+    for bad in ({"alpha": -1.0}, {"n_patterns": 0}, {"loss": "hinge"}, {"tol": "small"}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            cvxnn.ReLUClassifier(**bad).fit(X, y)
+    with pytest.raises(ValueError, match="unknown solver 'newtn'; did you mean 'newton'"):
+        cvxnn.ReLUClassifier(solver="newtn").fit(X, y)
+    with pytest.raises(ValueError, match="NaN"):
+        cvxnn.ReLUClassifier().fit(np.where(X > 1000, np.nan, X), y)
+
+
+# ---- messages -----------------------------------------------------------------------------------
+
+
+def test_not_converged_is_a_warning_with_the_gap(cancer):
+    X, y = cancer
+    with pytest.warns(ConvergenceWarning, match=r"relative duality gap is .*raise max_iter or tol"):
+        model = cvxnn.ReLUClassifier(0.001, max_iter=2, **FEW).fit(X, y)
+    assert not model.converged_
+    assert model.certificate_.relative_gap > model.tol
+
+
+def test_a_zero_model_is_a_warning(cancer):
+    X, y = cancer
+    with pytest.warns(UserWarning, match="not below lambda_max"):
+        model = cvxnn.ReLUClassifier(50.0, **FEW).fit(X, y)
+    assert model.network_.n_neurons == 0
+    shares = np.unique(y, return_counts=True)[1] / len(y)
+    np.testing.assert_allclose(model.predict_proba(X), np.tile(shares, (len(X), 1)), rtol=1e-9)
+
+
+def test_ordinary_fits_are_silent(cancer):
+    X, y = cancer
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cvxnn.ReLUClassifier(0.01, **FEW).fit(X, y)
+
+
+@pytest.mark.parametrize("solver", ["newton", "al", cvxnn.AL(max_inner=500)])
+def test_solvers_by_name_or_object(solver, cancer):
+    X, y = cancer
+    X = X[:60, :3]
+    y = y[:60]
+    model = cvxnn.ReLUClassifier(0.05, n_patterns=8, solver=solver, tol=1e-3).fit(X, y)
+    assert model.converged_
+
+
+def test_warm_starts_save_iterations(cancer):
+    X, y = cancer
+    model = cvxnn.GatedReLUClassifier(0.02, warm_start=True, n_patterns=60).fit(X, y)
+    cold = model.n_iter_
+    model.fit(X, y)
+    assert model.n_iter_ < cold
+    model.set_params(alpha=0.015).fit(X, y)
+    assert model.converged_
+    model.fit(X[:, :4], y)  # another shape: from the start
+
+
+# ---- cross-validation ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS_CV)
+def test_alpha_by_cross_validation(cls, cancer):
+    X, y = cancer
+    model = cls(**QUICK_CV).fit(X, y)
+    assert model.cv_scores_.shape == (3, 4)
+    assert np.all(np.diff(model.alphas_) < 0)
+    assert model.alphas_[0] < model.lambda_max_
+    assert model.alphas_[-1] == pytest.approx(model.eps * model.lambda_max_)
+    assert model.best_index_ == model.cv_scores_.mean(axis=0).argmax()
+    assert model.alpha_ == model.alphas_[model.best_index_]
+    assert model.best_score_ == model.cv_scores_[:, model.best_index_].mean()
+    assert model.certificate_.relative_gap <= model.tol
+    plain = clone(model).set_params(alphas=[model.alpha_], cv=2).fit(X, y)
+    np.testing.assert_array_equal(plain.network_.W1, model.network_.W1)
+
+
+def test_scores_are_those_of_fits_on_the_folds(cancer):
+    """One fold by hand: the same rows, alpha and patterns give the same score."""
+    X, y = cancer
+    folds = list(KFold(3).split(X))
+    model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": folds}, tol=1e-6).fit(X, y)
+    train, test = folds[1]
+    for k in (0, 2):
+        by_hand = cvxnn.GatedReLUClassifier(model.alphas_[k], tol=1e-6, **FEW)
+        by_hand.fit(X[train], y[train])
+        score = -log_loss(y[test], by_hand.predict_proba(X[test]))
+        assert model.cv_scores_[1, k] == pytest.approx(score, abs=2e-3)
+
+
+def test_one_standard_error_gives_a_larger_alpha(cancer):
+    X, y = cancer
+    best = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "n_alphas": 8}).fit(X, y)
+    rule = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "n_alphas": 8}, rule="one_se").fit(X, y)
+    np.testing.assert_array_equal(best.cv_scores_, rule.cv_scores_)
+    mean = best.cv_scores_.mean(axis=0)
+    error = best.cv_scores_[:, best.best_index_].std(ddof=1) / np.sqrt(3)
+    allowed = np.flatnonzero(mean >= mean.max() - error)
+    assert rule.best_index_ == allowed[0] <= best.best_index_
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "roc_auc", "neg_log_loss", "neg_brier_score"])
+def test_scoring_by_name(scoring, cancer):
+    X, y = cancer
+    model = cvxnn.GatedReLUClassifierCV(**QUICK_CV, scoring=scoring).fit(X, y == "benign")
+    assert np.all(np.isfinite(model.cv_scores_))
+
+
+def test_scoring_of_regressors(diabetes):
+    X, y = diabetes
+    for scoring in (None, "neg_mean_absolute_error"):
+        model = cvxnn.ReLURegressorCV(**QUICK_CV, scoring=scoring).fit(X, y)
+        assert model.score(X, y) > 0.3
+    assert np.all(model.cv_scores_ < -10)  # in the units of y
+
+
+def test_parallel_folds_give_the_same(cancer):
+    X, y = cancer
+    one = cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(X, y)
+    two = cvxnn.GatedReLUClassifierCV(**QUICK_CV, n_jobs=2).fit(X, y)
+    np.testing.assert_allclose(one.cv_scores_, two.cv_scores_, rtol=1e-6)
+    assert one.alpha_ == two.alpha_
+
+
+def test_splitters_and_small_classes(wine):
+    X, y = wine
+    splitter = StratifiedKFold(2, shuffle=True, random_state=0)
+    model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": splitter}).fit(X, y)
+    assert model.cv_scores_.shape == (2, 4)
+    y = y.copy()
+    y[0] = 7  # a class of its own: never tested, always trained on
+    model = cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(X, y)
+    assert 7 in model.classes_
+    assert np.all(np.isfinite(model.cv_scores_))
+
+
+def test_bad_grids_are_refused(cancer):
+    X, y = cancer
+    for bad in ([], [0.1, -1.0], [np.inf]):
+        with pytest.raises(ValueError, match="alphas must be positive"):
+            cvxnn.GatedReLUClassifierCV(alphas=bad).fit(X, y)
+
+
+# ---- sparse data --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [*CLASSIFIERS, *REGRESSORS])
+def test_sparse_rows_are_the_same_rows(cls):
+    X = np.where(rng.random((80, 6)) < 0.4, rng.standard_normal((80, 6)), 0.0)
+    y = (X[:, 0] + np.maximum(X[:, 1], 0) > 0.2).astype(int)
+    scale = {"scale": False, **FEW}  # dense columns are centred as well
+    dense = cls(0.02, **scale).fit(X, y)
+    model = cls(0.02, **scale).fit(sparse.csr_array(X), y)
+    assert model.certificate_.objective == pytest.approx(dense.certificate_.objective, rel=1e-3)
+    np.testing.assert_allclose(
+        model.network_.predict(X), dense.network_.predict(X), atol=0.05 * np.abs(y).max()
+    )
+    scaled = cls(0.02, **FEW).fit(sparse.csr_array(X), y)
+    np.testing.assert_array_equal(scaled.predict(sparse.csr_array(X)), scaled.predict(X))
