@@ -283,3 +283,44 @@ def test_means_leave_out_what_could_not_run(benchmarks):
     missed = Comparison("both", ("one", "two"), "a gap", target=9)
     assert missed.misses(rows) == ["both, at a gap: 8.00 times faster, wanted 9"]
     assert "nothing was measured" in missed.misses({"d": rows["d"]})[0]
+
+
+def _comparison_rows(scores):
+    """Rows of two sets, with the given (accuracy, log-loss) of each model for each set."""
+    from benchmarks import comparison
+
+    names = [*comparison.MODELS, comparison.SQUARED]
+    rows = {}
+    for name, values in scores.items():
+        models = {
+            model: {"accuracy": a, "log_loss": loss, "seconds": 1.0}
+            for model, (a, loss) in zip(names, values, strict=True)
+        }
+        rows[f"{name} split 0"] = {"set": name, "n": 9, "d": 2, "classes": 2, "models": models}
+    return rows
+
+
+def test_models_are_ranked_and_compared(benchmarks, tmp_path):
+    from benchmarks import comparison
+
+    ranks = comparison.mean_ranks(np.array([[0.1, 0.3, 0.3], [0.2, 0.1, 0.3]]))
+    np.testing.assert_allclose(ranks, [1.5, 1.75, 2.75])
+    n = len(comparison.MODELS)
+    good = [(0.9, 0.2)] + [(0.8, 0.4)] * n
+    rows = _comparison_rows({"one": good, "two": good})
+    assert comparison.misses(rows) == ["2 sets, wanted at least 30"]
+    bad = [(0.7, 0.5)] + [(0.8, 0.4)] * n
+    missed = comparison.misses(_comparison_rows({"one": bad, "two": bad}))
+    assert len(missed) == 4
+    page = comparison.present(rows)
+    assert "| ReLUClassifierCV | 90.00 | 1.00 | 0.200 | 0.200 | 1.00 | 1.00 |" in page
+    comparison.draw(rows, tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_probabilities_of_a_comparison(benchmarks):
+    from benchmarks import comparison
+
+    probabilities = np.array([[0.5, 0.5], [1.0, 0.0]])
+    assert comparison._log_loss(probabilities, np.array([0, 0])) == pytest.approx(np.log(2) / 2)
+    assert comparison._log_loss(probabilities, np.array([0, 1])) > 17  # but finite

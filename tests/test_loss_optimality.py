@@ -18,7 +18,7 @@ from conftest import expanded_matrix, make_data
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import lower_bound_of
 from cvxnn.losses import LOSSES
-from cvxnn.solvers import conic, newton
+from cvxnn.solvers import conic, newton, newton_blocks
 
 KINDS = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}
 DELTA = 0.5
@@ -158,6 +158,16 @@ def alone(monkeypatch):
 def test_newton_agrees_with_the_oracle(alone, loss, kind, output_bias, weighted):
     problem, optimum = problem_and_optimum(loss, kind, output_bias, weighted)
     assert_optimal(cvxnn.solve(problem, "newton", tol=1e-8), optimum, 1e-8)
+
+
+@every_loss
+@every_kind
+def test_newton_by_products_agrees_with_the_oracle(alone, loss, kind, monkeypatch):
+    """As on problems that are too large for the columns of active blocks to be formed."""
+    for name in ("MAX_ENTRIES", "MAX_FORMED"):
+        monkeypatch.setattr(newton_blocks, name, 0)
+    problem, optimum = problem_and_optimum(loss, kind, True, True)
+    assert_optimal(cvxnn.solve(problem, "newton", tol=1e-7), optimum, 1e-7)
 
 
 @every_loss

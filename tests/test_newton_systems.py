@@ -195,11 +195,20 @@ def test_faces_project_onto_what_their_rows_leave():
 # ---- the systems -------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["formed", "by products"])
+@pytest.fixture
+def by_products(monkeypatch):
+    """No block is so small that its columns are formed."""
+    monkeypatch.setattr(newton_blocks, "MAX_ENTRIES", 0)
+    monkeypatch.setattr(newton_blocks, "MAX_FORMED", 0)
+
+
+@pytest.fixture(params=["formed", "formed apart", "by products"])
 def way(request, monkeypatch):
-    """Both ways to solve for blocks in cones."""
-    if request.param == "by products":
-        monkeypatch.setattr("cvxnn.solvers.newton_blocks.MAX_ENTRIES", 0)
+    """All ways to a step: columns of all outputs in one factor, in one for each output, or none."""
+    if request.param == "formed apart":
+        monkeypatch.setattr(newton_systems, "MAX_COUPLED", 0)
+    elif request.param == "by products":
+        request.getfixturevalue("by_products")
     return request.param
 
 
@@ -211,7 +220,7 @@ def test_systems_of_cones_are_the_matrix(way, kind, n, d, sigma):
     blocks, x, rng = random_blocks("cone", n, d, C=root.scale.shape[1])
     at, r = linearise(blocks, x), rng.standard_normal(root.scale.shape)
     system = blocks.parts[0].system(root.scale[:, 0], sigma, next(blocks._split(at))[1])
-    assert isinstance(system, FaceSystem if way == "formed" else ProductSystem)
+    assert isinstance(system, ProductSystem if way == "by products" else FaceSystem)
     expected, size = exact_step(root, dense_matrix(blocks, sigma, at), r)
     step = blocks.solve(root, sigma, at, r, 1e-11)
     assert np.linalg.norm(step - expected) <= 1e-9 * size
@@ -220,9 +229,9 @@ def test_systems_of_cones_are_the_matrix(way, kind, n, d, sigma):
 @pytest.mark.parametrize("sigma", [1e-3, SIGMA, 1e3])
 @pytest.mark.parametrize(("n", "d"), [(40, 5), (200, 4), (10, 8)])
 @pytest.mark.parametrize("kind", ROOTS)
-def test_systems_of_free_blocks_are_the_matrix(kind, n, d, sigma):
+def test_systems_of_free_blocks_are_the_matrix(way, kind, n, d, sigma):
     root = make_root(kind, n)
-    if root.unit is not None:  # preconditioners know nothing of the coupling
+    if root.unit is not None and way != "formed":  # preconditioners know nothing of the coupling
         sigma = min(sigma, 20.0)
     blocks, x, rng = random_blocks("free", n, d, C=root.scale.shape[1])
     at, r = linearise(blocks, x), rng.standard_normal(root.scale.shape)
@@ -279,7 +288,7 @@ def check_one(blocks, scale, sigma, at, r, step, precision):
 
 
 @pytest.mark.parametrize(("tol", "expected"), [(1e-2, np.float32), (1e-10, np.float64)])
-def test_products_are_as_precise_as_asked(tol, expected, monkeypatch):
+def test_products_are_as_precise_as_asked(tol, expected, by_products, monkeypatch):
     blocks, x, rng = random_blocks("free")
     seen, select = [], ExpandedMatrix.select
 
@@ -294,7 +303,7 @@ def test_products_are_as_precise_as_asked(tol, expected, monkeypatch):
 
 
 @pytest.fixture
-def preconditioners(monkeypatch):
+def preconditioners(by_products, monkeypatch):
     """The names of the preconditioners that were made."""
     made = []
 
@@ -361,7 +370,7 @@ def test_coupled_outputs_have_a_preconditioner_each(preconditioners):
     assert len(preconditioners) == 3
 
 
-def test_few_directions_are_enough_for_a_preconditioner(monkeypatch):
+def test_few_directions_are_enough_for_a_preconditioner(by_products, monkeypatch):
     """Where there is memory for some of them only."""
     blocks, x, rng = random_blocks("free", n=60)
     at, r = linearise(blocks, x), rng.standard_normal(60)
@@ -384,7 +393,7 @@ def test_face_systems_solve_for_the_smaller_side(R, n):
     np.testing.assert_allclose(system.inverse(r), expected, rtol=1e-10, atol=1e-13)
 
 
-def test_product_systems_multiply_with_the_matrix():
+def test_product_systems_multiply_with_the_matrix(by_products):
     """And their preconditioners are close to its inverse, the dense one closer."""
     blocks, x, rng = random_blocks("free", n=60, d=4, p=20)
     at, r = linearise(blocks, x), rng.standard_normal(60)
