@@ -643,6 +643,8 @@ def _fold_scores(estimator: Any, train: Rows, test: Rows) -> np.ndarray:
         max_iter=estimator.max_iter,
         on_failure="ignore",
     )
+    if points.message.startswith("interrupted"):
+        raise KeyboardInterrupt  # the path keeps its points, but a choice needs all of them
     y, scores = estimator._raw_targets(test.Y), []
     for point in points:
         candidate = copy(estimator)

@@ -48,6 +48,7 @@ INEXACT = 3.0  # error of a proximal point, relative to its distance from the ce
 STEP_AGAIN = 8.0  # times the last step length, at most 1, is tried first
 SMALL = 1e-4  # curvature of the loss, relative to the largest, that is left to the model
 MIN_TAIL = 1e-4  # curvature of Huber's tails, relative to its middle
+STEP_ERROR = 0.3  # of a step in z, which is that of the system itself, relative to the step
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
 MIN_BATCH = 200  # blocks that may always be added at once
 ROUGHLY = 0.1  # relative gap at the larger lam of a continuation
@@ -276,7 +277,8 @@ class _Output:
         """The Newton step in theta."""
         if len(at.on) == 0:
             return -self._root.apply(self._root.adjoint(residual))
-        return -self.blocks.solve(self._root, self.sigma, at, residual, max(tol, 1e-7))
+        error = math.inf if self._local.affine_gradient else STEP_ERROR
+        return -self.blocks.solve(self._root, self.sigma, at, residual, max(tol, 1e-7), error)
 
     def _line(
         self, point: Point, at: Linearisation, residual: np.ndarray, direction: np.ndarray

@@ -15,6 +15,7 @@ Both keep a working set of blocks: `work` are their indices, and points of it ar
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -300,14 +301,20 @@ class JointBlocks:
         )
 
     def solve(
-        self, root: Root, sigma: float, at: Linearisation, r: np.ndarray, tol: float
+        self,
+        root: Root,
+        sigma: float,
+        at: Linearisation,
+        r: np.ndarray,
+        tol: float,
+        error: float = math.inf,
     ) -> np.ndarray:
         """The step L x with (I + L'A L) x = L'r, see newton_systems.py: (n, C) -> (n, C)."""
         systems = [
             part.system(root.scale[:, k], sigma, its)
             for k, (part, its, _) in enumerate(self._split(at))
         ]
-        return self._solver.solve(root, systems, r, tol)
+        return self._solver.solve(root, systems, r, tol, error)
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         owner = blocks // self.parts[0].size

@@ -196,8 +196,10 @@ def conjugate_gradients(
     r: np.ndarray,
     tol: float,
     max_iter: int,
+    error: float = math.inf,
 ) -> tuple[np.ndarray, int, bool]:
-    """The solution to a residual of tol ||r||, the iterations, and whether they sufficed."""
+    """The solution x to a residual of tol ||r|| and error ||x||, the iterations, and whether they
+    sufficed."""
     x = np.zeros_like(r)
     size = np.linalg.norm(r)
     if size == 0:
@@ -213,7 +215,7 @@ def conjugate_gradients(
             return x, k, False  # single precision is exhausted
         x = x + (rz / curvature) * step
         r = r - (rz / curvature) * product
-        if np.linalg.norm(r) <= tol * size:
+        if float(np.linalg.norm(r)) <= min(tol * float(size), error * float(np.linalg.norm(x))):
             return x, k, True
     return x, max_iter, False
 
@@ -359,9 +361,17 @@ class JointSolver:
         self._dense = False
         self._count_when_new = 0
 
-    def solve(self, root: Root, systems: list[System], r: np.ndarray, tol: float) -> np.ndarray:
-        """L x for (I + L'A L) x = L'r, r (n, C), to a residual of `tol` ||L'r|| at most."""
-        self._root, self._systems = root, systems
+    def solve(
+        self,
+        root: Root,
+        systems: list[System],
+        r: np.ndarray,
+        tol: float,
+        error: float = math.inf,
+    ) -> np.ndarray:
+        """L x for (I + L'A L) x = L'r, r (n, C), to a residual of `tol` ||L'r|| and `error` ||x||
+        at most."""
+        self._root, self._systems, self._error = root, systems, error
         b = root.adjoint(r)
         formed = [system.columns for system in systems if isinstance(system, FaceSystem)]
         if len(formed) == len(systems):
@@ -441,7 +451,9 @@ class JointSolver:
         def precondition(r: np.ndarray) -> np.ndarray:
             return root.project(self._inverse(r.reshape(shape))).reshape(-1)
 
-        x, count, done = conjugate_gradients(apply, precondition, b.reshape(-1), tol, limit)
+        x, count, done = conjugate_gradients(
+            apply, precondition, b.reshape(-1), tol, limit, self._error
+        )
         return x.reshape(shape), count, done
 
     def _product(self, x: np.ndarray) -> np.ndarray:
