@@ -45,7 +45,6 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cvxnn.arrays import blocks
 from cvxnn.cones import PatternWarning
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.paths import path
@@ -57,7 +56,6 @@ N_PATTERNS = 500
 ALPHA = 1e-2
 N_ALPHAS, EPS, N_FOLDS = 15, 3e-3, 5
 MIN_LOSS = 1e-3  # of the zero model's, below which nothing is left to fit
-_ROWS = 2**22  # entries of sparse rows that are made dense at a time, for predictions
 _CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
 
 
@@ -212,10 +210,7 @@ class _NetworkEstimator(BaseEstimator):
         """The outputs of the network for raw rows, validated."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
-        if not sparse.issparse(X):
-            return self.network_.predict(X)
-        pieces = blocks(X.shape[0], _ROWS // X.shape[1])
-        return np.concatenate([self.network_.predict(X[rows].toarray()) for rows in pieces])
+        return self.network_.predict(X)
 
     def _scaling(self, rows: Rows) -> Scaling:
         if not self.scale:
@@ -292,10 +287,8 @@ class _NetworkEstimator(BaseEstimator):
 
 def _warn_about(solution: Solution, estimator: Any) -> None:
     gap, tol = solution.certificate.relative_gap, estimator.tol
-    advice = {
-        Status.MAX_ITER: "raise max_iter or tol, or alpha",
-        Status.STALLED: "raise tol or alpha",
-    }.get(solution.status, "raise tol or alpha")
+    limited = solution.status is Status.MAX_ITER
+    advice = "raise max_iter or tol, or alpha" if limited else "raise tol or alpha"
     warnings.warn(
         f"{type(estimator).__name__} did not converge: its relative duality gap is {gap:.2g}, "
         f"tol={tol:g} was asked for; {advice}",
