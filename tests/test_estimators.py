@@ -496,4 +496,6 @@ def test_sparse_rows_are_the_same_rows(cls):
         model.network_.predict(X), dense.network_.predict(X), rtol=0.01, atol=0.01
     )
     scaled = cls(0.02, **FEW).fit(sparse.csr_array(X), y)
-    np.testing.assert_array_equal(scaled.predict(sparse.csr_array(X)), scaled.predict(X))
+    np.testing.assert_allclose(
+        scaled.predict(sparse.csr_array(X)), scaled.predict(X), rtol=1e-12, atol=1e-12
+    )
