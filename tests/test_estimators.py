@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
-from cvxnn.estimators import Rows, Scaling
+from cvxnn.rows import Rows, Scaling
 
 FEW = {"n_patterns": 20}
 QUICK_CV = {**FEW, "n_alphas": 4, "cv": 3}
@@ -460,6 +460,15 @@ def test_splitters_and_small_classes(wine):
     model = cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(X, y)
     assert 7 in model.classes_
     assert np.all(np.isfinite(model.cv_scores_))
+
+
+def test_one_fold_is_no_cross_validation(cancer):
+    X, y = cancer
+    for cv in (0, 1):
+        with pytest.raises(ValueError, match=f"'cv' parameter .* Got {cv} instead"):
+            cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": cv}).fit(X, y)
+    with pytest.warns(UserWarning, match="too few distinct rows for folds"):
+        cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(X[[0, 19]], ["a", "b"])
 
 
 def test_an_interrupt_ends_the_choice(cancer, monkeypatch):

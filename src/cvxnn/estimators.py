@@ -15,14 +15,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import signature
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from joblib import Parallel, delayed
-from scipy import sparse
 from scipy.special import expit, softmax
 from sklearn.base import (
     BaseEstimator,
@@ -46,126 +45,17 @@ from sklearn.utils.validation import (
 )
 
 from cvxnn.cones import PatternWarning
-from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
+from cvxnn.networks import TwoLayerNetwork
 from cvxnn.paths import path
 from cvxnn.patterns import sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU, lambda_max
+from cvxnn.rows import Rows, Scaling
 from cvxnn.solvers import Solution, Status, solve
 
 N_PATTERNS = 500
 ALPHA = 1e-2
 N_ALPHAS, EPS, N_FOLDS = 15, 3e-3, 5
 MIN_LOSS = 1e-3  # of the zero model's, below which nothing is left to fit
-_CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
-
-
-# -- the data as the program sees them
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows (n, d), their targets (n, C) and weights (n,)."""
-
-    X: Any
-    Y: np.ndarray
-    weight: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.weight)
-
-    def merged(self) -> Rows:
-        """Rows of weight zero go; equal rows with equal targets become one, in sorted order."""
-        X, Y, weight = self.X, self.Y, self.weight
-        if np.any(weight == 0):
-            return self.select(np.flatnonzero(weight > 0)).merged()
-        if sparse.issparse(X):
-            first, owner = _distinct_sparse(X, Y)
-        else:
-            both = np.ascontiguousarray(np.column_stack([X, Y]) + 0.0)  # -0 is 0
-            _, first, owner = np.unique(both, axis=0, return_index=True, return_inverse=True)
-        total = np.bincount(owner.reshape(-1), weights=weight)
-        return Rows(X[first], Y[first], total)
-
-    def select(self, rows: np.ndarray) -> Rows:
-        return Rows(self.X[rows], self.Y[rows], self.weight[rows])
-
-
-def _distinct_sparse(X: Any, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First occurrences of distinct rows, sorted by content, and the one that each row equals."""
-    X = X.copy()
-    X.sum_duplicates()
-    X.eliminate_zeros()
-    keys = []
-    for i in range(X.shape[0]):
-        entries = slice(X.indptr[i], X.indptr[i + 1])
-        keys.append(
-            X.indices[entries].tobytes() + b"|" + X.data[entries].tobytes() + Y[i].tobytes()
-        )
-    place: dict[bytes, int] = {}
-    for i, key in enumerate(keys):
-        place.setdefault(key, i)
-    ordered = sorted(place)
-    rank = {key: k for k, key in enumerate(ordered)}
-    return np.array([place[key] for key in ordered]), np.array([rank[key] for key in keys])
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """x -> (x - mean) / spread for columns; sparse ones keep their zeros, with a mean of 0."""
-
-    mean: np.ndarray
-    spread: np.ndarray
-
-    @classmethod
-    def of(cls, X: Any, weight: np.ndarray, centre: bool) -> Scaling:
-        share = weight / weight.sum()
-        if sparse.issparse(X):
-            mean = np.zeros(X.shape[1])
-            size = np.asarray(abs(X).max(axis=0).todense()).reshape(-1)
-            size = np.where(size > 0, size, 1.0)
-            scaled = X.multiply(1 / size).tocsr()
-            spread = size * np.sqrt(np.asarray(scaled.multiply(scaled).T @ share).reshape(-1))
-            return cls(mean, np.where(spread > 0, spread, 1.0))
-        size = np.max(np.abs(X), axis=0)
-        size = np.where(size > 0, size, 1.0)  # taken out, so that no square over- or underflows
-        scaled = X / size
-        mean = share @ scaled
-        spread = np.sqrt(share @ (scaled - (mean if centre else 0.0)) ** 2)
-        constant = spread <= _CONSTANT
-        mean = np.where(constant, scaled[0], mean)  # exactly, so that it becomes zero
-        spread = np.where(constant, 1.0, spread)
-        return cls(size * mean if centre else np.zeros_like(mean), size * spread)
-
-    @classmethod
-    def none(cls, d: int) -> Scaling:
-        return cls(np.zeros(d), np.ones(d))
-
-    def apply(self, X: Any) -> Any:
-        if sparse.issparse(X):
-            return X.multiply(1 / self.spread).tocsr()
-        return (X - self.mean) / self.spread
-
-    def undo(self, network: Any) -> Any:
-        """The network for raw rows of the one for scaled rows."""
-        shift = self.mean / self.spread
-        parts: dict[str, Any] = {"W1": network.W1 / self.spread}
-        if network.b1 is not None:
-            parts["b1"] = network.b1 - network.W1 @ shift
-        if isinstance(network, GatedReLUNetwork):
-            parts["gates"] = network.gates / self.spread[:, None]
-            parts["gate_bias"] = network.gate_bias - network.gates.T @ shift
-        return replace(network, **parts)
-
-    def undo_outputs(self, network: Any) -> Any:
-        """The network of raw outputs of the one of scaled outputs."""
-        first = np.sqrt(np.exp(np.mean(np.log(self.spread))))  # balanced for one output
-        b2 = self.mean if network.b2 is None else network.b2 * self.spread + self.mean
-        parts: dict[str, Any] = {"W1": network.W1 * first, "W2": network.W2 * self.spread / first}
-        if network.b1 is not None:
-            parts["b1"] = network.b1 * first
-        return replace(
-            network, b2=b2 if np.any(b2 != 0) or network.b2 is not None else None, **parts
-        )
 
 
 # -- what all estimators share
@@ -556,11 +446,11 @@ class _CrossValidated(_NetworkEstimator):
         rows = given.merged()
         problem, _ = self._pose(rows, 1.0)
         self.alphas_ = self._grid(problem)
-        if self.cv is not None and not isinstance(self.cv, Integral):
-            folds = list(_own_folds(self.cv, given))
-        else:
+        if self.cv is None or isinstance(self.cv, Integral):
             given = rows
             folds = list(_folds(rows, int(self.cv or N_FOLDS), self._seed, is_classifier(self)))
+        else:
+            folds = list(_own_folds(self.cv, given))
         self.scorer_ = self._scorer()
         scores = Parallel(n_jobs=self.n_jobs)(
             delayed(_fold_scores)(self, given.select(train), given.select(test))
@@ -600,6 +490,11 @@ def _folds(
     counts = np.bincount(labels)
     n_folds = min(n_folds, int(counts.max()), len(rows))
     if n_folds < 2:
+        warnings.warn(
+            "too few distinct rows for folds: alpha is chosen by the training rows themselves",
+            UserWarning,
+            stacklevel=3,
+        )
         everything = np.arange(len(rows))
         yield everything, everything
         return
@@ -810,8 +705,9 @@ _PARAMETERS = {
     Folds; None for 5. Given as a number, they are shuffled with `random_state`, of all classes
     alike, and of distinct rows. Others are taken as they are.""",
     "scoring": """str, callable or None, default=None
-    What to choose by, as in scikit-learn. None is the log-likelihood for the log-loss, accuracy
-    for classifiers with the squared loss, and r2 for regressors.""",
+    What to choose by, as in scikit-learn; a function has to take `sample_weight`. None is the
+    log-likelihood for the log-loss, accuracy for classifiers with the squared loss, and r2 for
+    regressors.""",
     "rule": """{"best", "one_se"}, default="best"
     The alpha with the best mean score, or the largest whose mean is within one standard error.""",
     "n_jobs": """int or None, default=None

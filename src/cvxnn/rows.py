@@ -1,0 +1,124 @@
+"""The rows that estimators train on: distinct, weighted, and scaled.
+
+A row of weight w counts as w equal rows, so equal rows are merged and their weights added. Columns
+are scaled by x -> (x - mean) / spread, with weighted means and spreads; `Scaling.undo` takes a
+network back to raw rows: W1 x' + b1 = (W1 / spread) x + b1 - W1 (mean / spread).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from cvxnn.networks import GatedReLUNetwork
+
+_CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows (n, d), their targets (n, C) and weights (n,)."""
+
+    X: Any
+    Y: np.ndarray
+    weight: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def merged(self) -> Rows:
+        """Rows of weight zero go; equal rows with equal targets become one, in sorted order."""
+        X, Y, weight = self.X, self.Y, self.weight
+        if np.any(weight == 0):
+            return self.select(np.flatnonzero(weight > 0)).merged()
+        if sparse.issparse(X):
+            first, owner = _distinct_sparse(X, Y)
+        else:
+            both = np.ascontiguousarray(np.column_stack([X, Y]) + 0.0)  # -0 is 0
+            _, first, owner = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        total = np.bincount(owner.reshape(-1), weights=weight)
+        return Rows(X[first], Y[first], total)
+
+    def select(self, rows: np.ndarray) -> Rows:
+        return Rows(self.X[rows], self.Y[rows], self.weight[rows])
+
+
+def _distinct_sparse(X: Any, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """First occurrences of distinct rows, sorted by content, and the one that each row equals."""
+    X = X.copy()
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    keys = []
+    for i in range(X.shape[0]):
+        entries = slice(X.indptr[i], X.indptr[i + 1])
+        keys.append(
+            X.indices[entries].tobytes() + b"|" + X.data[entries].tobytes() + Y[i].tobytes()
+        )
+    place: dict[bytes, int] = {}
+    for i, key in enumerate(keys):
+        place.setdefault(key, i)
+    ordered = sorted(place)
+    rank = {key: k for k, key in enumerate(ordered)}
+    return np.array([place[key] for key in ordered]), np.array([rank[key] for key in keys])
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x -> (x - mean) / spread for columns; sparse ones keep their zeros, with a mean of 0."""
+
+    mean: np.ndarray
+    spread: np.ndarray
+
+    @classmethod
+    def of(cls, X: Any, weight: np.ndarray, centre: bool) -> Scaling:
+        share = weight / weight.sum()
+        if sparse.issparse(X):
+            mean = np.zeros(X.shape[1])
+            size = np.asarray(abs(X).max(axis=0).todense()).reshape(-1)
+            size = np.where(size > 0, size, 1.0)
+            scaled = X.multiply(1 / size).tocsr()
+            spread = size * np.sqrt(np.asarray(scaled.multiply(scaled).T @ share).reshape(-1))
+            return cls(mean, np.where(spread > 0, spread, 1.0))
+        size = np.max(np.abs(X), axis=0)
+        size = np.where(size > 0, size, 1.0)  # taken out, so that no square over- or underflows
+        scaled = X / size
+        mean = share @ scaled
+        spread = np.sqrt(share @ (scaled - (mean if centre else 0.0)) ** 2)
+        constant = spread <= _CONSTANT
+        mean = np.where(constant, scaled[0], mean)  # exactly, so that it becomes zero
+        spread = np.where(constant, 1.0, spread)
+        return cls(size * mean if centre else np.zeros_like(mean), size * spread)
+
+    @classmethod
+    def none(cls, d: int) -> Scaling:
+        return cls(np.zeros(d), np.ones(d))
+
+    def apply(self, X: Any) -> Any:
+        if sparse.issparse(X):
+            return X.multiply(1 / self.spread).tocsr()
+        return (X - self.mean) / self.spread
+
+    def undo(self, network: Any) -> Any:
+        """The network for raw rows of the one for scaled rows."""
+        shift = self.mean / self.spread
+        parts: dict[str, Any] = {"W1": network.W1 / self.spread}
+        if network.b1 is not None:
+            parts["b1"] = network.b1 - network.W1 @ shift
+        if isinstance(network, GatedReLUNetwork):
+            parts["gates"] = network.gates / self.spread[:, None]
+            parts["gate_bias"] = network.gate_bias - network.gates.T @ shift
+        return replace(network, **parts)
+
+    def undo_outputs(self, network: Any) -> Any:
+        """The network of raw outputs of the one of scaled outputs."""
+        first = np.sqrt(np.exp(np.mean(np.log(self.spread))))  # balanced for one output
+        b2 = self.mean if network.b2 is None else network.b2 * self.spread + self.mean
+        parts: dict[str, Any] = {"W1": network.W1 * first, "W2": network.W2 * self.spread / first}
+        if network.b1 is not None:
+            parts["b1"] = network.b1 * first
+        return replace(
+            network, b2=b2 if np.any(b2 != 0) or network.b2 is not None else None, **parts
+        )
