@@ -802,3 +802,15 @@ def test_mistakes_are_named(problem, settings, error, message):
 def test_only_problems_have_paths(thing):
     with pytest.raises(TypeError, match=r"^problem must be a CGReLU or CReLU, got "):
         path(thing)
+
+
+def test_a_path_is_carried_on_in_a_straight_line(monkeypatch):
+    """Two points predict the third: fewer passes than from the last one alone."""
+    problem = make(n=100, d=5, p=50)
+
+    def passes():
+        return sum(solution.n_products for solution in path(problem, 40, 0.02, 1e-4))
+
+    carried = passes()
+    monkeypatch.setattr(cvxnn.Newton, "carry_on", lambda self, problem, before, last, share: last)
+    assert carried < 0.9 * passes()

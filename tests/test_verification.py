@@ -470,6 +470,8 @@ def test_only_containers_and_checks_are_imported():
     assert imported == {
         ("arrays", "to_numpy"),
         ("certificates", "Certificate"),
+        ("networks", "GatedReLUNetwork"),
+        ("networks", "TwoLayerNetwork"),
         ("problems", "ConvexProblem"),
         ("solvers", "Solution"),
         ("validation", "check_array"),

@@ -13,7 +13,7 @@ out, before anything depends on them. So a weight of two is a row given twice, t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import replace
 from inspect import signature
@@ -47,7 +47,7 @@ from sklearn.utils.validation import (
 from cvxnn.cones import PatternWarning
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.paths import path
-from cvxnn.patterns import sample_patterns
+from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU, lambda_max
 from cvxnn.rows import Rows, Scaling
 from cvxnn.solvers import Solution, Status, solve
@@ -65,6 +65,10 @@ class _NetworkEstimator(BaseEstimator):
     """Parameters, fitting and prediction; subclasses say which problem, and what targets are."""
 
     _problem: ClassVar[Any]  # CGReLU or CReLU
+    # who wants to know how far a fit is: called with the solver's progress, and with the number
+    # of folds done and their total
+    _on_iteration: Callable[[Any], object] | None = None
+    _on_fold: Callable[[int, int], object] | None = None
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_patterns": [Interval(Integral, 1, None, closed="left")],
@@ -107,17 +111,20 @@ class _NetworkEstimator(BaseEstimator):
             return Scaling.none(rows.X.shape[1])
         return Scaling.of(rows.X, rows.weight, self.fit_intercept)
 
-    def _pose(self, rows: Rows, alpha: float) -> tuple[ConvexProblem, Scaling]:
-        """The convex program of scaled rows."""
+    def _pose(
+        self, rows: Rows, alpha: float, patterns: Patterns | None = None
+    ) -> tuple[ConvexProblem, Scaling]:
+        """The convex program of scaled rows, over given patterns or sampled ones."""
         scaling = self._scaling(rows)
         X = scaling.apply(rows.X)
-        patterns = sample_patterns(
-            X,
-            self.n_patterns,
-            gates=self.gates,
-            bias=self.fit_intercept,
-            random_state=self._seed,
-        )
+        if patterns is None:
+            patterns = sample_patterns(
+                X,
+                self.n_patterns,
+                gates=self.gates,
+                bias=self.fit_intercept,
+                random_state=self._seed,
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=PatternWarning)  # replaced, as is right
             problem = self._problem(
@@ -139,6 +146,7 @@ class _NetworkEstimator(BaseEstimator):
             tol=self.tol,
             max_iter=self.max_iter,
             warm_start=start,
+            callback=self._on_iteration,
             on_failure="ignore",
         )
         if not solution.converged:
@@ -147,7 +155,7 @@ class _NetworkEstimator(BaseEstimator):
 
     def _fit_rows(self, rows: Rows, alpha: float) -> None:
         problem, scaling = self._pose(rows, alpha)
-        previous = getattr(self, "_solution", None) if self.warm_start else None
+        previous = getattr(self, "solution_", None) if self.warm_start else None
         if previous is not None and previous.problem.weight_shape != problem.weight_shape:
             previous = None
         solution = self._solve(problem, previous)
@@ -155,8 +163,7 @@ class _NetworkEstimator(BaseEstimator):
         if solution.n_active == 0:
             _warn_about_zero(alpha, self.lambda_max_)
         self._take(solution, scaling)
-        if self.warm_start:
-            self._solution = solution
+        self.solution_ = solution
 
     def _take(self, solution: Solution, scaling: Scaling) -> None:
         """The attributes of a fit."""
@@ -165,6 +172,7 @@ class _NetworkEstimator(BaseEstimator):
         self.alpha_ = solution.problem.lam
         self.n_iter_ = max(solution.n_iter, 1)
         self.converged_ = solution.converged
+        self.history_ = solution.history
         self.n_patterns_ = len(solution.problem.patterns)
 
     def _finished(self, network: TwoLayerNetwork) -> TwoLayerNetwork:
@@ -452,15 +460,30 @@ class _CrossValidated(_NetworkEstimator):
         else:
             folds = list(_own_folds(self.cv, given))
         self.scorer_ = self._scorer()
-        scores = Parallel(n_jobs=self.n_jobs)(
-            delayed(_fold_scores)(self, given.select(train), given.select(test))
-            for train, test in folds
-        )
-        self.cv_scores_ = np.array(scores)
+        results = self._over_folds(given, folds)
+        self.cv_scores_ = np.array([scores for scores, _ in results])
+        self.cv_neurons_ = np.array([neurons for _, neurons in results])
         self.best_index_ = _choose(self.cv_scores_, self.rule)
         self.best_score_ = float(np.mean(self.cv_scores_[:, self.best_index_]))
         self._fit_rows(rows, float(self.alphas_[self.best_index_]))
         return self
+
+    def _over_folds(self: Any, rows: Rows, folds: list[Any]) -> list[Any]:
+        """The scores and neurons of all folds, in their order."""
+        in_worker = copy(self)
+        in_worker._on_iteration = in_worker._on_fold = None  # they stay with this process
+        vars(in_worker).pop("solution_", None)
+        # not every back end hands results out one by one, so that is asked for only if needed
+        return_as = "list" if self._on_fold is None else "generator"
+        results = []
+        for result in Parallel(n_jobs=self.n_jobs, return_as=return_as)(
+            delayed(_fold_scores)(in_worker, rows.select(train), rows.select(test))
+            for train, test in folds
+        ):
+            results.append(result)
+            if self._on_fold is not None:
+                self._on_fold(len(results), len(folds))
+        return results
 
     def _scorer(self: Any) -> Any:
         if self.scoring is None:
@@ -518,9 +541,10 @@ def _labels(Y: np.ndarray) -> np.ndarray:
     return (Y[:, 0] > 0).astype(int) if Y.shape[1] == 1 else Y.argmax(axis=1)
 
 
-def _fold_scores(estimator: Any, train: Rows, test: Rows) -> np.ndarray:
-    """The scores at all alphas on the test rows, of a path on the training rows. Where a path ends
-    early, with nothing left to fit, the last score stands for the rest."""
+def _fold_scores(estimator: Any, train: Rows, test: Rows) -> tuple[list[float], list[int]]:
+    """The scores at all alphas on the test rows, of a path on the training rows, and the neurons of
+    its points. Where a path ends early, with nothing left to fit, the last point stands for the
+    rest."""
     problem, scaling = estimator._pose(train.merged(), 1.0)
     points = path(
         problem,
@@ -539,7 +563,9 @@ def _fold_scores(estimator: Any, train: Rows, test: Rows) -> np.ndarray:
         vars(candidate).pop("feature_names_in_", None)  # the rows are no frame any more
         candidate._take(point, scaling)
         scores.append(estimator.scorer_(candidate, test.X, y, sample_weight=test.weight))
-    return np.array(scores + [scores[-1]] * (len(estimator.alphas_) - len(scores)))
+    neurons = points.n_active.tolist()
+    rest = len(estimator.alphas_) - len(points)
+    return scores + scores[-1:] * rest, neurons + neurons[-1:] * rest
 
 
 def _mean_log_likelihood(classifier: Any, X: Any, y: Any, sample_weight: Any) -> float:
@@ -751,8 +777,11 @@ _ATTRIBUTES = {
     "converged_": "Whether the certificate meets `tol`.",
     "n_iter_": "Iterations.",
     "n_patterns_": "Distinct patterns.",
+    "history_": "One record an iteration: objective, lower bound, gap, passes over the data.",
+    "solution_": "What the solver returned, with the convex program, on distinct and scaled rows.",
     "alphas_": "The strengths compared, in falling order.",
     "cv_scores_": "Their scores: (folds, strengths).",
+    "cv_neurons_": "The neurons of the models that were scored: (folds, strengths).",
     "best_index_, best_score_": "Of the chosen one; the score is the mean over the folds.",
     "scorer_": "What the scores were made with.",
     "classes_": "The labels.",
@@ -775,7 +804,7 @@ def _describe(cls: Any) -> str:
     known = {**_PARAMETERS, "loss": _LOSS[classifier]}
     lines += [f"{name} : {known[name]}" for name in list(signature(cls.__init__).parameters)[1:]]
     lines += ["", "Attributes", "----------"]
-    cv_only = {"alphas_", "cv_scores_", "best_index_, best_score_", "scorer_"}
+    cv_only = {"alphas_", "cv_scores_", "cv_neurons_", "best_index_, best_score_", "scorer_"}
     for name, text in _ATTRIBUTES.items():
         if (cv or name not in cv_only) and (classifier or name != "classes_"):
             lines.append(f"{name} : {text}")

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,11 @@ from safetensors.numpy import save as serialize_tensors
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 
 FORMAT = "cvxnn-model"
-VERSION = 2  # output biases and a checksum are new since 1
+# New in 2: output biases and a checksum of the arrays. New in 3: what a model is beside its
+# network, and a checksum of the header, too.
+VERSION = 3
 _SINCE = {"b2": 2}  # arrays that the first version did not know
+_BESIDE = "model."  # what the names of arrays beside the network begin with
 _CLASSES: dict[str, type[TwoLayerNetwork]] = {
     cls.kind: cls for cls in (GatedReLUNetwork, ReLUNetwork)
 }
@@ -33,24 +37,47 @@ class ModelFileError(ValueError):
     """The file is no model file that this version can read; the message says why."""
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a model file holds: a network and, where it is of more than that, a description of the
+    rest as JSON, and its arrays."""
+
+    network: TwoLayerNetwork
+    description: dict[str, Any] | None = None
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
 def save(network: TwoLayerNetwork, path: str | PathLike[str]) -> None:
+    write(Content(network), path)
+
+
+def load(path: str | PathLike[str]) -> TwoLayerNetwork:
+    """Read the network of a file that `network.save` or `cvxnn fit` has written."""
+    return read(path).network
+
+
+def write(content: Content, path: str | PathLike[str]) -> None:
+    network = content.network
     tensors = {
         name: np.ascontiguousarray(getattr(network, name))
         for name in network.arrays
         if getattr(network, name) is not None
     }
+    for name, array in content.arrays.items():
+        tensors[_BESIDE + name] = np.ascontiguousarray(array)
     header = {
         "format": FORMAT,
         "version": VERSION,
         "kind": network.kind,
-        "sha256": _digest(tensors),
         **{flag: getattr(network, flag) for flag in network.flags},
     }
+    if content.description is not None:
+        header["model"] = content.description
+    header["sha256"] = _digest(tensors, header)
     write_atomically(Path(path), serialize_tensors(tensors, {"cvxnn": json.dumps(header)}))
 
 
-def load(path: str | PathLike[str]) -> TwoLayerNetwork:
-    """Read a network written by `network.save`."""
+def read(path: str | PathLike[str]) -> Content:
     path = Path(path)
     content = path.read_bytes()
     try:
@@ -72,21 +99,32 @@ def load(path: str | PathLike[str]) -> TwoLayerNetwork:
     kind = header.get("kind")
     if not isinstance(kind, str) or kind not in _CLASSES:
         raise ModelFileError(f"{path} holds a model of unknown kind {kind!r}")
+    description = header.get("model") if version > 2 else None
+    if description is not None and not isinstance(description, dict):
+        raise ModelFileError(f"{path} has a damaged header: model is not a JSON object")
+    beside = set() if description is None else {n for n in tensors if n.startswith(_BESIDE)}
     cls = _CLASSES[kind]
-    parts = _checked_tensors(path, cls, tensors, version) | _checked_flags(path, cls, header)
+    own = {name: tensor for name, tensor in tensors.items() if name not in beside}
+    parts = _checked_tensors(path, cls, own, version) | _checked_flags(path, cls, header)
     try:
         network = cls(**parts)  # which checks that its shapes fit
     except ValueError as error:
         raise ModelFileError(f"{path} is inconsistent: {error}") from error
-    if version > 1 and header.get("sha256") != _digest(tensors):
-        raise ModelFileError(f"{path} is damaged: its numbers do not match their checksum")
-    return network
+    claimed = header.pop("sha256", None)
+    if version > 1 and claimed != _digest(tensors, header if version > 2 else None):
+        raise ModelFileError(f"{path} is damaged: its contents do not match their checksum")
+    arrays = {name.removeprefix(_BESIDE): tensors[name] for name in beside}
+    return Content(network, description, arrays)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write `content` to `path` whole or not at all."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder")
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is no ordinary file, and would be replaced by one")
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -100,9 +138,11 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def _digest(tensors: dict[str, np.ndarray]) -> str:
+def _digest(tensors: dict[str, np.ndarray], header: dict[str, Any] | None) -> str:
     """A checksum against damage, not against intent."""
     digest = hashlib.sha256()
+    if header is not None:
+        digest.update(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         digest.update(name.encode() + tensors[name].tobytes())
     return digest.hexdigest()

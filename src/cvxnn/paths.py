@@ -170,14 +170,14 @@ def path(
                     solver,
                     tol=tol,
                     max_seconds=None if end is None else max(end - time.perf_counter(), 1e-9),
-                    warm_start=solutions[-1] if solutions else None,
+                    warm_start=_ahead(solutions[-2:], lam),
                     **options,
                 )
             if solution.status in _UNFINISHED:
                 message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
                 break
-            if solutions:  # what later points no longer need may be large
-                solutions[-1] = replace(solutions[-1], state=None)
+            if len(solutions) > 1:  # what later points no longer need may be large
+                solutions[-2] = replace(solutions[-2], state=None)
             solutions.append(solution)
             if file is not None and k >= len(stored):
                 file.write(solutions)
@@ -189,7 +189,24 @@ def path(
                 break
     except KeyboardInterrupt:  # between two solves
         message = _UNFINISHED[Status.INTERRUPTED]
+    if len(solutions) > 1:
+        solutions[-2] = replace(solutions[-2], state=None)
     return Path(problem, tuple(solutions), grid, message)
+
+
+def _ahead(last: Sequence[Solution], lam: float) -> Solution | None:
+    """What to start from at `lam`: the last solution, with the state of its method carried on
+    along the path where there are two, and the method knows how to."""
+    if len(last) < 2:
+        return last[0] if last else None
+    before, start = last
+    carry_on = getattr(start.solver, "carry_on", None)
+    if carry_on is None or before.state is None or start.state is None:
+        return start
+    if before.solver.name != start.solver.name or start.problem.lam == before.problem.lam:
+        return start
+    share = (lam - start.problem.lam) / (start.problem.lam - before.problem.lam)
+    return replace(start, state=carry_on(start.problem, before.state, start.state, share))
 
 
 _UNFINISHED = {

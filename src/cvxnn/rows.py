@@ -101,6 +101,11 @@ class Scaling:
             return X.multiply(1 / self.spread).tocsr()
         return (X - self.mean) / self.spread
 
+    def inverse(self) -> Scaling:
+        """From scaled columns to raw ones; its `undo` takes a network for raw rows to one for
+        scaled rows."""
+        return Scaling(-self.mean / self.spread, 1 / self.spread)
+
     def undo(self, network: Any) -> Any:
         """The network for raw rows of the one for scaled rows."""
         shift = self.mean / self.spread

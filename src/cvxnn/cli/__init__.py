@@ -1,53 +1,487 @@
-"""The command line. Heavy imports happen inside the commands, so `cvxnn --help` is instant."""
+"""The command line. What a command does is in `commands.py`, imported when it runs, so that
+`cvxnn --help` is instant.
+
+Exit codes: 0 done; 1 a failure that is cvxnn's fault; 2 bad input or options; 3 done, but the
+tolerance was not met; 4 a certificate was not confirmed; 5 a file could not be read or written;
+130 interrupted.
+"""
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cvxnn import __version__
 
+EXIT_CODES = {
+    0: "done",
+    1: "a failure that is cvxnn's own fault",
+    2: "bad input or options",
+    3: "done, but the tolerance was not met",
+    4: "the certificate was not confirmed",
+    5: "a file could not be read or written",
+    130: "interrupted",
+}
+FAULT, BAD_INPUT, NOT_CONVERGED, NOT_CONFIRMED, FILE_TROUBLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="cvxnn")
-def main() -> None:
-    """Train two-layer ReLU networks to a certified optimum."""
+
+class Failure(click.ClickException):
+    """An end with a message and an exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        vars(self)["exit_code"] = exit_code  # click has one for the class
 
 
-def _finite(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    if not math.isfinite(value):
+# -- what options and commands have in common
+
+
+def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> Any:
+    if value is not None and not math.isfinite(value):
         raise click.BadParameter(f"{value} is not finite.")
     return value
 
 
-def _picture(context: click.Context, parameter: click.Parameter, path: Path) -> Path:
+def _writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Any:
     """Refuse before any work what could not be written after it."""
-    if path.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise click.BadParameter(f"{path} does not end in .png, .pdf or .svg.")
-    if not path.absolute().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {path.absolute().parent} to write to.")
+    if path is None:
+        return None
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise click.BadParameter(f"there is no folder {folder} to write to.")
+    if not os.access(folder, os.W_OK):
+        raise click.BadParameter(f"the folder {folder} cannot be written to.")
+    if path.exists() and not path.is_file():
+        raise click.BadParameter(f"{path} is no ordinary file.")
+    data = context.params.get("data")
+    if data is not None and path.exists() and Path(data).exists() and path.samefile(data):
+        raise click.BadParameter(f"{path} holds the data, which would be lost.")
     return path
 
 
-@main.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("demo.png"),
+def _picture(context: click.Context, parameter: click.Parameter, path: Path | None) -> Any:
+    if path is not None and path.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise click.BadParameter(f"{path} does not end in .png, .pdf or .svg.")
+    return _writable(context, parameter, path)
+
+
+def _columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of columns, for the shell to complete."""
+    from cvxnn.tables import TableError, read_table
+
+    try:
+        names = read_table(context.params["data"]).names
+    except (TableError, KeyError, OSError):
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _output(default: str | None, help: str, callback: Any = _writable) -> Callable[..., Any]:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=None if default is None else Path(default),
+        show_default=default is not None,
+        callback=callback,
+        help=help,
+    )
+
+
+def _number(name: str, default: float | None, help: str, **limits: Any) -> Callable[..., Any]:
+    return click.option(
+        name,
+        default=default,
+        show_default=default is not None,
+        type=click.FloatRange(**limits),
+        callback=_finite,
+        help=help,
+    )
+
+
+def _together(*options: Callable[..., Any]) -> Callable[[Any], Any]:
+    def apply(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return apply
+
+
+_MODEL = click.argument("model", type=click.Path(path_type=Path))
+_DATA = click.argument("data", type=click.Path(path_type=Path), is_eager=True)
+_READING = _together(
+    click.option("--delimiter", help="Between columns; found in the header unless given."),
+    click.option("--encoding", help="Of a text file, such as latin-1; UTF-8 unless given."),
+)
+_SPEAKING = _together(
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines."),
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+)
+_SEED = click.option(
+    "--seed",
+    default=0,
     show_default=True,
+    type=click.IntRange(0, 2**31 - 1),
+    help="Of rows held out, patterns and folds. The same seed gives the same model.",
+)
+_TOL = _number("--tol", 1e-4, "Relative duality gap at which training ends.", min=0)
+_LEARNING = _together(
+    click.option("--target", required=True, shell_complete=_columns, help="The column to predict."),
+    click.option(
+        "--task",
+        type=click.Choice(["classification", "regression"]),
+        help="Told by the target unless given: texts and up to ten whole numbers are classes.",
+    ),
+    click.option(
+        "--model",
+        "kind",
+        type=click.Choice(["relu", "gated"]),
+        default="relu",
+        show_default=True,
+        help="A ReLU network, or a gated one, which trains faster.",
+    ),
+    click.option(
+        "--ignore",
+        multiple=True,
+        shell_complete=_columns,
+        help="A column not to learn from; may be given more than once.",
+    ),
+    click.option("--weight", shell_complete=_columns, help="A column of weights of the rows."),
+    click.option(
+        "--missing",
+        type=click.Choice(["impute", "refuse"]),
+        default="impute",
+        show_default=True,
+        help="Fill missing values in and mark them, or refuse them.",
+    ),
+    click.option(
+        "--max-categories",
+        default=50,
+        show_default=True,
+        type=click.IntRange(min=2),
+        help="A column with more different texts than this is left out.",
+    ),
+    _number("--holdout", 0.2, "Share of the rows to score and not to train on.", min=0, max=0.9),
+    click.option(
+        "--patterns",
+        "n_patterns",
+        default=500,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Activation patterns to sample.",
+    ),
+    _TOL,
+    _SEED,
+)
+
+
+def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Run a command with a console; turn what goes wrong into a message and an exit code."""
+
+    @wraps(command)
+    def run(*args: Any, as_json: bool = False, quiet: bool = False, **options: Any) -> None:
+        from cvxnn.cli.console import Console
+
+        console = Console(as_json=as_json, quiet=quiet)
+        try:
+            code = command(console, *args, **options)
+        except BaseException as error:
+            failure = _failure(error)
+            if failure is None:
+                raise
+            console.result({"error": failure.message, "exit_code": failure.exit_code})
+            raise failure from error
+        if code:
+            raise click.exceptions.Exit(code)
+
+    return run
+
+
+def _failure(error: BaseException) -> Failure | None:
+    """The message for an error; None to let it pass."""
+    if isinstance(error, KeyboardInterrupt):
+        return Failure(str(error) or "interrupted; nothing was written", INTERRUPTED)
+    if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
+        return None
+    if not isinstance(error, Exception) or os.environ.get("CVXNN_DEBUG"):
+        return None
+    if isinstance(error, OSError):
+        if error.errno == errno.EPIPE:
+            return None  # whoever read has left; click ends quietly
+        name = f"{error.filename}: " if error.filename else ""
+        return Failure(f"{name}{error.strerror or error}", FILE_TROUBLE)
+    if isinstance(error, MemoryError):
+        return Failure(f"not enough memory: {error or 'take fewer patterns or rows'}", BAD_INPUT)
+    if isinstance(error, (ValueError, ImportError)):
+        return Failure(str(error), BAD_INPUT)
+    return Failure(
+        f"unexpected {type(error).__name__}: {error}; this is a fault of cvxnn, please report it "
+        "(CVXNN_DEBUG=1 shows where)",
+        FAULT,
+    )
+
+
+# -- the commands
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="cvxnn COMMAND --help has options and examples.",
+)
+@click.version_option(__version__, prog_name="cvxnn")
+def main() -> None:
+    """Train two-layer ReLU networks to a certified optimum.
+
+    \b
+    From a CSV file to a page in the browser:
+        cvxnn fit data.csv --target label -o model.cvxnn
+        cvxnn predict model.cvxnn new.csv -o predictions.csv
+        cvxnn report model.cvxnn data.csv -o report.html
+    """
+
+
+@main.command(short_help="Train a model of a column of a table.")
+@_DATA
+@_output("model.cvxnn", "The model file.")
+@_LEARNING
+@_number("--alpha", None, "Strength of the penalty; by cross-validation unless given.", min=0)
+@click.option(
+    "--folds", default=5, show_default=True, type=click.IntRange(min=2), help="Of cross-validation."
+)
+@click.option(
+    "--rule",
+    type=click.Choice(["best", "one_se"]),
+    default="best",
+    show_default=True,
+    help="The alpha with the best score, or the largest one within a standard error of it.",
+)
+@click.option(
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=int,
+    help="Folds at a time; -1 for as many as there are processors.",
+)
+@_READING
+@_SPEAKING
+@_guarded
+def fit(console: Any, **options: Any) -> int:
+    """Train a model of the column --target of DATA: CSV, TSV or Parquet, gzipped or not.
+
+    Columns of texts become categories, missing values are filled in, and the strength of the
+    penalty is chosen by cross-validation. What was done is said. A fifth of the rows is held out
+    to score the model on.
+
+    \b
+    Examples:
+        cvxnn fit data.csv --target label
+        cvxnn fit data.csv --target price --model gated --alpha 0.01 -o price.cvxnn
+        cvxnn fit data.parquet --target label --ignore id --jobs 2 --json
+    """
+    from cvxnn.cli.commands import fit
+
+    return fit(console, **options)
+
+
+@main.command(short_help="Predict the rows of a table.")
+@_MODEL
+@_DATA
+@_output(None, "The CSV file of predictions; printed unless given.")
+@_READING
+@_SPEAKING
+@_guarded
+def predict(console: Any, **options: Any) -> int:
+    """Predict the rows of DATA, whose columns may be in any order.
+
+    The predictions are a CSV table in the order of the rows: prediction, and for classes one
+    column probability_<class> each.
+
+    \b
+    Examples:
+        cvxnn predict model.cvxnn new.csv -o predictions.csv
+        cvxnn predict model.cvxnn new.csv | head
+    """
+    from cvxnn.cli.commands import predict
+
+    return predict(console, **options)
+
+
+@main.command(short_help="Train at many strengths of the penalty.")
+@_DATA
+@_output("path.csv", "The CSV file of the path.")
+@_LEARNING
+@click.option(
+    "--points", default=30, show_default=True, type=click.IntRange(min=1), help="Of the path."
+)
+@_number("--eps", 1e-2, "The smallest alpha, relative to the largest one.", min=1e-12, max=1)
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
     callback=_picture,
-    help="Where the picture of the convergence goes: .png, .pdf or .svg.",
+    help="Draw it: .png, .pdf or .svg.",
 )
+@_READING
+@_SPEAKING
+@_guarded
+def path(console: Any, **options: Any) -> int:
+    """Train at many strengths of the penalty, from the one where all neurons are zero down.
+
+    Each point is certified. What is done is kept in a file beside the output until all is: the
+    same command goes on where it was stopped.
+
+    \b
+    Examples:
+        cvxnn path data.csv --target label
+        cvxnn path data.csv --target label --points 50 --eps 1e-3 -o path.csv --plot path.png
+    """
+    from cvxnn.cli.commands import path
+
+    return path(console, **options)
+
+
+@main.command(short_help="Check the bounds of a model again.")
+@_MODEL
+@_DATA
+@_READING
+@_SPEAKING
+@_guarded
+def certify(console: Any, **options: Any) -> int:
+    """Check the bounds of MODEL again, on the DATA that it was trained on.
+
+    The check shares no code with the solvers. It computes the objective of the network, and what
+    the dual point in the file proves of all networks with these patterns.
+
+    \b
+    Example:
+        cvxnn certify model.cvxnn data.csv
+    """
+    from cvxnn.cli.commands import certify
+
+    return certify(console, **options)
+
+
+@main.command(short_help="Solve again over the patterns of a model's network.")
+@_MODEL
+@_DATA
+@_output("improved.cvxnn", "The model file of the improved network.")
+@click.option(
+    "--patterns",
+    "n_patterns",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Patterns to sample beside those of the network.",
+)
+@_number("--alpha", None, "Strength of the penalty; that of the model unless given.", min=1e-300)
+@_TOL
+@_SEED
+@_READING
+@_SPEAKING
+@_guarded
+def improve(console: Any, **options: Any) -> int:
+    """Solve again over the patterns that the network of MODEL has on its training rows.
+
+    The training objective never gets worse; how good the result is on other rows is not promised.
+
+    \b
+    Example:
+        cvxnn improve model.cvxnn data.csv --patterns 1000 -o better.cvxnn
+    """
+    from cvxnn.cli.commands import improve
+
+    return improve(console, **options)
+
+
+@main.command(short_help="Drop the neurons that a model can do without.")
+@_MODEL
+@_DATA
+@_output("pruned.cvxnn", "The model file of the pruned network.")
+@_READING
+@_SPEAKING
+@_guarded
+def prune(console: Any, **options: Any) -> int:
+    """Drop the neurons that MODEL can do without on the rows that it was trained on.
+
+    Predictions stay the same on these rows, and the objective does not rise. Elsewhere predictions
+    may change.
+
+    \b
+    Example:
+        cvxnn prune model.cvxnn data.csv -o small.cvxnn
+    """
+    from cvxnn.cli.commands import prune
+
+    return prune(console, **options)
+
+
+@main.command(short_help="Write a model's network as ONNX, PyTorch or safetensors.")
+@_MODEL
+@_output(None, "Where it goes; the suffix says what it is: .onnx, .pt2 or .safetensors.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32"]),
+    default="float64",
+    show_default=True,
+    help="Of numbers in .onnx and .pt2.",
+)
+@_SPEAKING
+@_guarded
+def export(console: Any, **options: Any) -> int:
+    """Write the network of MODEL for other programs.
+
+    \b
+    .onnx          for onnxruntime and others; with probabilities for classes
+    .pt2           for torch.export.load; with probabilities for classes
+    .safetensors   the arrays of the network alone, as cvxnn.load reads them
+
+    All of them take the features of the model, scaled inside: numbers as they are, categories as
+    0 and 1. The command lists the features in their order.
+
+    \b
+    Example:
+        cvxnn export model.cvxnn -o model.onnx
+    """
+    from cvxnn.cli.commands import export
+
+    return export(console, **options)
+
+
+@main.command(short_help="Write a page about a model for the browser.")
+@_MODEL
+@_DATA
+@_output("report.html", "The page.")
+@click.option("--title", help="Of the page.")
+@_READING
+@_SPEAKING
+@_guarded
+def report(console: Any, **options: Any) -> int:
+    """Write a page for the browser: what is proven of MODEL, how good it is, what matters in it.
+
+    DATA is the table that the model was trained on, or another one with the same columns. The page
+    needs nothing but itself.
+
+    \b
+    Example:
+        cvxnn report model.cvxnn data.csv -o report.html
+    """
+    from cvxnn.cli.commands import report
+
+    return report(console, **options)
+
+
+@main.command(short_help="Train on data of scikit-learn, and show what is proven.")
+@_output("demo.png", "Where the picture of the convergence goes: .png, .pdf or .svg.", _picture)
 @click.option("--patterns", default=1000, show_default=True, type=click.IntRange(min=1))
-@click.option(
-    "--lam", default=3e-3, show_default=True, type=click.FloatRange(min=0), callback=_finite
-)
-@click.option(
-    "--tol", default=1e-6, show_default=True, type=click.FloatRange(min=0), callback=_finite
-)
+@_number("--lam", 3e-3, "Strength of the penalty.", min=0)
+@_number("--tol", 1e-6, "Relative duality gap at which training ends.", min=0)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0, 2**32 - 1))
 def demo(output: Path, patterns: int, lam: float, tol: float, seed: int) -> None:
     """Train a gated ReLU network on the breast-cancer data and show what is proven about it.
@@ -59,3 +493,59 @@ def demo(output: Path, patterns: int, lam: float, tol: float, seed: int) -> None
     from cvxnn.demo import run
 
     run(output, n_patterns=patterns, lam=lam, tol=tol, seed=seed)
+
+
+@main.command(short_help="Race the solvers.")
+@click.argument("data", type=click.Path(path_type=Path), required=False, is_eager=True)
+@click.option("--target", shell_complete=_columns, help="The column to predict.")
+@click.option(
+    "--model",
+    "kind",
+    type=click.Choice(["relu", "gated"]),
+    default="relu",
+    show_default=True,
+    help="The problem to solve.",
+)
+@click.option(
+    "--patterns",
+    "n_patterns",
+    default=200,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Activation patterns to sample.",
+)
+@_number("--alpha", 1e-2, "Strength of the penalty.", min=1e-300)
+@_TOL
+@_number("--max-seconds", 30.0, "Time limit of each solver.", min=1e-3)
+@_SEED
+@_READING
+@_SPEAKING
+@_guarded
+def bench(console: Any, **options: Any) -> int:
+    """Race the solvers on DATA, or on the breast-cancer data of scikit-learn.
+
+    \b
+    Examples:
+        cvxnn bench
+        cvxnn bench data.csv --target label --model gated --alpha 1e-3
+    """
+    from cvxnn.cli.commands import bench
+
+    return bench(console, **options)
+
+
+@main.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete commands, options and names of columns.
+
+    \b
+    Examples:
+        eval "$(cvxnn completion bash)"                                    # in ~/.bashrc
+        cvxnn completion fish > ~/.config/fish/completions/cvxnn.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(main, {}, "cvxnn", "_CVXNN_COMPLETE").source())

@@ -132,6 +132,18 @@ class Newton:
         for iterate in other.iterates(problem, like(problem.operator.X, shown.U), stop, None, tol):
             yield replace(iterate, state=shown.state)
 
+    def carry_on(
+        self, problem: ConvexProblem, before: Any, last: Any, share: float
+    ) -> list[OutputState]:
+        """The state further along a path: z changes nearly in proportion to lam. With cones the
+        rows that are active change too, and nothing is won."""
+        if isinstance(problem, CReLU):
+            return last
+        return [
+            new._replace(Z=new.Z + share * (new.Z - old.Z))
+            for old, new in zip(before, last, strict=True)
+        ]
+
     def _iterate(self, problem: ConvexProblem, outputs: list[_Output], n_inner: int) -> Iterate:
         X = problem.operator.X
         float64 = array_namespace(X).float64

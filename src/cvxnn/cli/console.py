@@ -1,0 +1,120 @@
+"""What commands say: words for people, JSON for machines, nothing if asked to be quiet.
+
+Results go to stdout, notes, warnings and progress to stderr; progress is drawn on terminals only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+_LEAST_GAP = 1e-12  # that a bar shows
+
+
+class Console:
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        self.as_json, self.quiet = as_json, quiet
+        self.notes: list[str] = []
+
+    def say(self, text: str = "") -> None:
+        if not (self.as_json or self.quiet):
+            click.echo(text)
+
+    def table(self, rows: list[tuple[str, str]]) -> None:
+        """Labels and values, in two columns."""
+        width = max(len(label) for label, _ in rows)
+        for label, value in rows:
+            self.say(f"  {label:<{width}}  {value}")
+
+    def note(self, text: str, kind: str = "note") -> None:
+        self.notes.append(text)
+        if not (self.as_json or self.quiet):
+            click.echo(f"{kind}: {text}", err=True)
+
+    def result(self, values: dict[str, Any]) -> None:
+        """The answer for machines, with the notes made on the way."""
+        if self.as_json:
+            click.echo(json.dumps(_plain({**values, "notes": self.notes})))
+
+    @contextmanager
+    def warnings_as_notes(self) -> Iterator[None]:
+        """Warnings of the library, in the words of a command line."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            self.note(text, "warning")
+
+    @contextmanager
+    def progress(self) -> Iterator[Bars]:
+        """Bars on a terminal; elsewhere what draws nothing."""
+        if self.as_json or self.quiet or not sys.stderr.isatty():
+            yield Bars(None)
+            return
+        from rich import progress
+        from rich.console import Console as Terminal
+
+        columns = (
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
+        )
+        with progress.Progress(*columns, console=Terminal(stderr=True), transient=True) as bars:
+            yield Bars(bars)
+
+
+class Bars:
+    """Progress of the two things that take time: folds or points that are counted, and a gap that
+    falls."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+        self._tasks: dict[str, Any] = {}
+
+    def count(self, label: str) -> Callable[[int, int], None]:
+        """A function of how many are done, and of how many."""
+
+        def show(done: int, total: int) -> None:
+            self._update(label, f"{label} {done} of {total}", done, total)
+
+        return show
+
+    def gap(self, tol: float) -> Callable[[Any], None]:
+        """A function of a solver's progress; the bar measures the logarithm of the gap."""
+        total = -math.log10(max(tol, _LEAST_GAP))
+
+        def show(progress: Any) -> None:
+            gap = min(max(progress.relative_gap, _LEAST_GAP), 1.0)
+            self._update("gap", f"training, gap {gap:.1e}", min(-math.log10(gap), total), total)
+
+        return show
+
+    def _update(self, key: str, text: str, done: float, total: float) -> None:
+        if self._bars is None:
+            return
+        if key not in self._tasks:
+            self._tasks[key] = self._bars.add_task(text, total=total)
+        self._bars.update(self._tasks[key], description=text, completed=done)
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON knows; it has no NaN and no infinity."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
