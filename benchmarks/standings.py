@@ -60,10 +60,12 @@ class Comparison:
         )
 
     def misses(self, rows: Rows) -> list[str]:
-        mean = self.mean(rows)
+        """Whoever ran out of time is slower than that, so the mean that counts time limits as times
+        is a bound on the true one, and what the target is held against."""
+        mean = self.mean_at_least(rows)
         if self.target is None or (mean is not None and mean >= self.target):
             return []
-        found = "nothing was measured" if mean is None else f"{mean:.2f} times faster"
+        found = "nothing was measured" if mean is None else f"at least {mean:.2f} times faster"
         return [f"{self.label}, at {self.at}: {found}, wanted {self.target:g}"]
 
 

@@ -1,4 +1,4 @@
-"""How long until something happens: import, help and demonstration in fresh interpreters."""
+"""How long people wait: import, help, demonstration and a first fit, in fresh interpreters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ from benchmarks.record import Benchmark, Options, Row, Rows, markdown_table
 PYTHON = sys.executable
 CVXNN = str(Path(sys.executable).with_name("cvxnn"))  # the command that installation made
 
+FIRST_FIT = """
+from sklearn.datasets import load_breast_cancer
+from cvxnn import ReLUClassifierCV
+ReLUClassifierCV(n_jobs=2).fit(*load_breast_cancer(return_X_y=True))
+"""
+
 # what is shown: (command, repeats, target in seconds or None)
 COMMANDS = {
     "python -c pass": ([PYTHON, "-c", "pass"], 5, None),
     'python -c "import cvxnn"': ([PYTHON, "-c", "import cvxnn"], 5, 0.3),
-    "cvxnn --help": ([CVXNN, "--help"], 5, None),
+    "cvxnn --help": ([CVXNN, "--help"], 5, 0.5),
     "cvxnn demo": ([CVXNN, "demo"], 2, 15.0),
+    "ReLUClassifierCV(n_jobs=2).fit(X, y), breast cancer": ([PYTHON, "-c", FIRST_FIT], 3, 20.0),
 }
 
 

@@ -13,7 +13,14 @@ author = "the cvxnn developers"
 copyright = author
 release = version = metadata.version("cvxnn")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+    "docstrings",
+    "commands",
+]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
@@ -24,6 +31,19 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 maximum_signature_line_length = 100
 smartquotes = False
+
+# The programs in examples/ run when the documentation is built; docs/gallery/ is generated.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "capture_repr": (),  # what an example has to say, it prints
+    "image_srcset": ["2x"],
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_signature": False,
+    "write_computation_times": False,
+}
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"cvxnn {release}"

@@ -1,0 +1,55 @@
+"""Record a session at the terminal to docs/session.txt: `python docs/record_session.py`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sklearn.datasets import load_breast_cancer
+
+DOCS = Path(__file__).parent
+COMMANDS = (
+    "head -c 300 cancer.csv",
+    "cvxnn fit cancer.csv --target diagnosis -o model.cvxnn",
+    "cvxnn certify model.cvxnn cancer.csv",
+    "cvxnn predict model.cvxnn new.csv -o predictions.csv",
+    "head -4 predictions.csv",
+    "cvxnn prune model.cvxnn cancer.csv -o small.cvxnn",
+    "cvxnn predict model.cvxnn predictions.csv",
+    "cvxnn report model.cvxnn cancer.csv -o report.html",
+)
+
+
+def main() -> None:
+    data = load_breast_cancer(as_frame=True)
+    frame = data.frame.drop(columns="target")
+    frame["diagnosis"] = data.target_names[data.target]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        frame.to_csv(Path(folder, "cancer.csv"), index=False)
+        frame.drop(columns="diagnosis").sample(10, random_state=0).to_csv(
+            Path(folder, "new.csv"), index=False
+        )
+        for command in COMMANDS:
+            process = subprocess.run(
+                command,
+                shell=True,
+                cwd=folder,
+                env={**os.environ, "PATH": path},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            output = "\n".join(line[:110] for line in process.stdout.rstrip().splitlines())
+            lines.append(f"$ {command}\n{output}\n")
+    text = re.sub(r"[ \t]+$", "", "\n".join(lines), flags=re.MULTILINE)
+    (DOCS / "session.txt").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
