@@ -37,7 +37,7 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) $(VENV)-* docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png
+	rm -rf $(VENV) $(VENV)-* docs/_build docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png
 
 # One stamp for each extra, so that a target installs no more than it uses.
 $(VENV)/.plot $(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(SETUP) | $(BIN)/python

@@ -600,7 +600,7 @@ def test_a_factorisation_that_fails_is_not_the_end(kind, other, after, taken_ove
 
         return wrapped
 
-    for name in ("cho_factor", "factor_single"):
+    for name in ("cho_factor", "factor_shifted"):
         factor = getattr(newton_systems, name)
         monkeypatch.setattr(newton_systems, name, failing(factor))
     solution = cvxnn.solve(problem, "newton", tol=1e-5)

@@ -21,7 +21,7 @@ from cvxnn.solvers.newton_systems import (
     Linearisation,
     ProductSystem,
     conjugate_gradients,
-    factor_single,
+    factor_shifted,
 )
 
 SIGMA, THRESHOLD = 0.7, 0.8
@@ -231,8 +231,6 @@ def test_systems_of_cones_are_the_matrix(way, kind, n, d, sigma):
 @pytest.mark.parametrize("kind", ROOTS)
 def test_systems_of_free_blocks_are_the_matrix(way, kind, n, d, sigma):
     root = make_root(kind, n)
-    if root.unit is not None and way != "formed":  # preconditioners know nothing of the coupling
-        sigma = min(sigma, 20.0)
     blocks, x, rng = random_blocks("free", n, d, C=root.scale.shape[1])
     at, r = linearise(blocks, x), rng.standard_normal(root.scale.shape)
     expected, size = exact_step(root, dense_matrix(blocks, sigma, at), r)
@@ -370,6 +368,32 @@ def test_coupled_outputs_have_a_preconditioner_each(preconditioners):
     assert len(preconditioners) == 3
 
 
+@pytest.mark.parametrize("kind", ["coupled", "coupled intercept"])
+@pytest.mark.parametrize("blocks_kind", ["free", "cone"])
+def test_inverses_of_single_outputs_give_that_of_coupled_ones(kind, blocks_kind, monkeypatch):
+    """In exact arithmetic one iteration would do, however large sigma is."""
+    monkeypatch.setattr(newton_systems, "MAX_COUPLED", 0)
+    counts = []
+    solve = newton_systems.conjugate_gradients
+
+    def counted(*args):
+        result = solve(*args)
+        counts.append(result[1])
+        return result
+
+    monkeypatch.setattr(newton_systems, "conjugate_gradients", counted)
+    root = make_root(kind, 60)
+    blocks, x, rng = random_blocks(blocks_kind, n=60, C=3)
+    at, r = linearise(blocks, x), rng.standard_normal((60, 3))
+    expected, size = exact_step(root, dense_matrix(blocks, 1e3, at), r)
+    step = blocks.solve(root, 1e3, at, r, 1e-8)
+    assert np.linalg.norm(step - expected) <= 1e-7 * size
+    assert counts[-1] <= 3
+    monkeypatch.setattr(newton_systems, "MAX_COUPLED_ROWS", 0)  # without their coupling
+    blocks.solve(root, 1e3, at, r, 1e-8)
+    assert counts[-1] > 10
+
+
 def test_few_directions_are_enough_for_a_preconditioner(by_products, monkeypatch):
     """Where there is memory for some of them only."""
     blocks, x, rng = random_blocks("free", n=60)
@@ -468,7 +492,7 @@ def test_factors_in_single_precision():
     rng = np.random.default_rng(0)
     A = rng.standard_normal((20, 50))
     K = (A @ A.T + np.eye(20)).astype(np.float32)
-    factor = np.triu(factor_single(K.copy()))
+    factor = np.triu(factor_shifted(K.copy()))
     np.testing.assert_allclose(factor.T @ factor, K, rtol=1e-4, atol=1e-3)
 
 
@@ -480,6 +504,6 @@ def test_a_factor_of_an_ill_conditioned_matrix_is_close_to_it():
     single = ((exact + exact.T) / 2).astype(np.float32)
     with pytest.raises(np.linalg.LinAlgError):
         np.linalg.cholesky(single)
-    factor = np.triu(factor_single(single.copy())).astype(float)
+    factor = np.triu(factor_shifted(single.copy())).astype(float)
     assert np.isfinite(factor).all()
     np.testing.assert_allclose(factor.T @ factor, exact, atol=1e-3 * np.abs(exact).max())

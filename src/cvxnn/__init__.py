@@ -61,7 +61,18 @@ _HOME = {
     "ReLURegressorCV": "estimators",
     "GatedReLUClassifierCV": "estimators",
     "GatedReLURegressorCV": "estimators",
+    "Model": "models",
+    "read_table": "tables",
+    "Table": "tables",
+    "TableError": "tables",
     "plot_convergence": "plots",
+    "plot_path": "plots",
+    "plot_cv": "plots",
+    "plot_decision_boundary": "plots",
+    "plot_function": "plots",
+    "plot_decomposition": "plots",
+    "plot_performance_profile": "plots",
+    "write_report": "report",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]
@@ -97,6 +108,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.improvement import improve as improve
     from cvxnn.modelfile import ModelFileError as ModelFileError
     from cvxnn.modelfile import load as load
+    from cvxnn.models import Model as Model
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
     from cvxnn.networks import ReLUNetwork as ReLUNetwork
     from cvxnn.paths import CheckpointError as CheckpointError
@@ -108,10 +120,17 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.patterns import SparseGates as SparseGates
     from cvxnn.patterns import sample_patterns as sample_patterns
     from cvxnn.plots import plot_convergence as plot_convergence
+    from cvxnn.plots import plot_cv as plot_cv
+    from cvxnn.plots import plot_decision_boundary as plot_decision_boundary
+    from cvxnn.plots import plot_decomposition as plot_decomposition
+    from cvxnn.plots import plot_function as plot_function
+    from cvxnn.plots import plot_path as plot_path
+    from cvxnn.plots import plot_performance_profile as plot_performance_profile
     from cvxnn.problems import CGReLU as CGReLU
     from cvxnn.problems import CReLU as CReLU
     from cvxnn.problems import lambda_max as lambda_max
     from cvxnn.pruning import prune as prune
+    from cvxnn.report import write_report as write_report
     from cvxnn.solvers import AL as AL
     from cvxnn.solvers import CVXPY as CVXPY
     from cvxnn.solvers import LSMR as LSMR
@@ -124,5 +143,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers import Solution as Solution
     from cvxnn.solvers import Status as Status
     from cvxnn.solvers import solve as solve
+    from cvxnn.tables import Table as Table
+    from cvxnn.tables import TableError as TableError
+    from cvxnn.tables import read_table as read_table
     from cvxnn.verification import Verification as Verification
     from cvxnn.verification import verify as verify

@@ -37,6 +37,7 @@ SPARSE_RATE = 2.5e9
 RANK = 20  # of what stands for a sparse X in preconditioners
 MAX_ITERATIONS = 300  # of conjugate gradients
 MAX_COUPLED = 1500  # columns of all outputs for which a coupled system is factored
+MAX_COUPLED_ROWS = 2000  # rows for which coupled outputs are preconditioned by dense inverses
 MAX_FORMED, MAX_FORMED_ENTRIES = 400, 2**22  # columns of free blocks that are formed
 MAX_DENSE = 8000  # rows for which an n x n matrix is formed
 MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
@@ -149,6 +150,10 @@ class System(Protocol):
         """(I + S A S)^-1 r, or something like it for a preconditioner."""
         ...
 
+    def dense_inverse(self) -> np.ndarray:
+        """(I + S A S)^-1 itself, (n, n), perhaps in single precision."""
+        ...
+
 
 class FaceSystem:
     """I + C'C for columns C (R, n), factored: R equations where R < n. These systems are too
@@ -176,15 +181,20 @@ class FaceSystem:
             return r - C.T @ cho_solve(self._factor, C @ r, check_finite=False)
         return cho_solve(self._factor, r, check_finite=False)
 
+    def dense_inverse(self) -> np.ndarray:
+        return self.inverse(np.eye(self.columns.shape[1]))
 
-def factor_single(K: np.ndarray) -> np.ndarray:
-    """The Cholesky factor of a symmetric float32 matrix with eigenvalues >= 1, overwritten; the
-    diagonal grows until rounding no longer makes it indefinite."""
+
+def factor_shifted(K: np.ndarray) -> np.ndarray:
+    """The Cholesky factor of a positive definite matrix, overwritten; the diagonal grows until
+    rounding no longer makes it indefinite."""
+    single = K.dtype == np.float32
+    factorize = lapack.spotrf if single else lapack.dpotrf
     diagonal = K.diagonal().copy()
-    shift = 1e-6
+    shift = 1e-6 if single else 1e-14
     while True:
         K.flat[:: len(K) + 1] = diagonal * (1 + shift)
-        factor, failed = lapack.spotrf(K.T, lower=0, clean=0)
+        factor, failed = factorize(K.T, lower=0, clean=0)
         if not failed:
             return factor
         shift *= 10
@@ -324,7 +334,7 @@ class ProductSystem:
         V /= root
         K = V @ V.T
         K.flat[:: len(K) + 1] += 1
-        factor = factor_single(K)
+        factor = factor_shifted(K)
 
         def apply(r: np.ndarray) -> np.ndarray:
             with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
@@ -333,7 +343,8 @@ class ProductSystem:
 
         return apply
 
-    def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
+    def _dense_factor(self) -> np.ndarray:
+        """The Cholesky factor of I + S A S in single precision."""
         if self._gram is None:
             self._gram = gram(self._X)
         V, mask = self._directions(slice(None))
@@ -345,12 +356,53 @@ class ProductSystem:
         K *= scale[:, None]
         K += V.T @ V
         K.flat[:: len(K) + 1] += 1
-        factor = factor_single(K)
+        return factor_shifted(K)
 
-        def apply(r: np.ndarray) -> np.ndarray:
-            return lapack.spotrs(factor, r.astype(np.float32), lower=0)[0]
+    def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
+        factor = self._dense_factor()
+        return lambda r: lapack.spotrs(factor, r.astype(np.float32), lower=0)[0]
 
-        return apply
+    def dense_inverse(self) -> np.ndarray:
+        upper = np.triu(lapack.spotri(self._dense_factor(), lower=0, overwrite_c=True)[0])
+        return upper + np.triu(upper, 1).T
+
+
+class CoupledInverse:
+    """The inverse of T (I + S A S) T on the range of T = I - v v' - Q Q', from the inverses N of
+    the single outputs: N - N V (V'N V)^-1 V'N takes the directions v out, which couple the outputs
+    of each row, and the same with Q those few that are left."""
+
+    def __init__(self, inverses: list[np.ndarray], root: Root) -> None:
+        assert root.unit is not None
+        self._inverses = inverses
+        dtype = np.result_type(*inverses)
+        v = self._v = root.unit.astype(dtype)
+        K = np.zeros_like(inverses[0], dtype=dtype)
+        for k, inverse in enumerate(inverses):
+            K += inverse * v[:, k] * v[:, [k]]
+        self._factor = factor_shifted(K)
+        self._Q = None
+        if root.span is not None:
+            Q = root.span.astype(dtype)
+            shape = (*v.shape, Q.shape[1])
+            NQ = self._without_unit(Q.reshape(shape)).reshape(Q.shape)
+            self._Q, self._NQ, self._small = Q, NQ, np.linalg.pinv(Q.T @ NQ, hermitian=True)
+
+    def __call__(self, r: np.ndarray) -> np.ndarray:
+        """(n, C) -> (n, C)."""
+        x = self._without_unit(r.astype(self._v.dtype)[:, :, None])[:, :, 0]
+        if self._Q is None:
+            return x
+        return x - (self._NQ @ (self._small @ (self._Q.T @ x.reshape(-1)))).reshape(x.shape)
+
+    def _without_unit(self, r: np.ndarray) -> np.ndarray:
+        """For several right-hand sides (n, C, m)."""
+        y = np.stack([N @ r[:, k] for k, N in enumerate(self._inverses)], axis=1)
+        along = np.einsum("ik,ikm->im", self._v, y)
+        solved = cho_solve((self._factor, False), along, check_finite=False)
+        for k, N in enumerate(self._inverses):
+            y[:, k] -= N @ (self._v[:, [k]] * solved)
+        return y
 
 
 class JointSolver:
@@ -360,6 +412,7 @@ class JointSolver:
     def __init__(self) -> None:
         self._dense = False
         self._count_when_new = 0
+        self._coupled_inverse: CoupledInverse | None = None
 
     def solve(
         self,
@@ -417,9 +470,9 @@ class JointSolver:
 
     def _by_iteration(self, iterated: list[ProductSystem], b: np.ndarray, tol: float) -> np.ndarray:
         if not iterated:
-            return self._iterate(b, tol, MAX_ITERATIONS)[0]
+            return self._renewed([], True, b, tol, MAX_ITERATIONS)[0]
         product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
-        if all(system.ready for system in iterated):
+        if self._coupled_inverse is not None or all(system.ready for system in iterated):
             worth = int((dense if self._dense else cheap) / product)
             x, _, done = self._iterate(b, tol, self._count_when_new + max(worth, 3))
             if done:
@@ -436,8 +489,13 @@ class JointSolver:
     def _renewed(
         self, iterated: list[ProductSystem], dense: bool, b: np.ndarray, tol: float, limit: int
     ) -> tuple[np.ndarray, bool]:
-        for system in iterated:
-            system.renew(dense)
+        self._coupled_inverse = None
+        if dense and self._root.unit is not None and len(b) <= MAX_COUPLED_ROWS:
+            inverses = [system.dense_inverse() for system in self._systems]
+            self._coupled_inverse = CoupledInverse(inverses, self._root)
+        else:
+            for system in iterated:
+                system.renew(dense)
         x, self._count_when_new, done = self._iterate(b, tol, limit)
         return x, done
 
@@ -449,7 +507,8 @@ class JointSolver:
             return root.project(x + self._product(x)).reshape(-1)
 
         def precondition(r: np.ndarray) -> np.ndarray:
-            return root.project(self._inverse(r.reshape(shape))).reshape(-1)
+            inverse = self._coupled_inverse or self._inverse
+            return root.project(inverse(r.reshape(shape))).reshape(-1)
 
         x, count, done = conjugate_gradients(
             apply, precondition, b.reshape(-1), tol, limit, self._error
