@@ -72,7 +72,7 @@ _HOME = {
     "plot_function": "plots",
     "plot_decomposition": "plots",
     "plot_performance_profile": "plots",
-    "write_report": "report",
+    "report": "reports",
 }
 
 __all__ = ["__version__", *sorted(_HOME)]
@@ -130,7 +130,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.problems import CReLU as CReLU
     from cvxnn.problems import lambda_max as lambda_max
     from cvxnn.pruning import prune as prune
-    from cvxnn.report import write_report as write_report
+    from cvxnn.reports import report as report
     from cvxnn.solvers import AL as AL
     from cvxnn.solvers import CVXPY as CVXPY
     from cvxnn.solvers import LSMR as LSMR

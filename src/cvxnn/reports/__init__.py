@@ -1,0 +1,73 @@
+"""A report on a trained model: one HTML page that loads nothing and runs nothing.
+
+estimator and rows -> contents (numbers) -> page (HTML, with charts as SVG) -> file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from cvxnn.modelfile import write_atomically
+from cvxnn.reports.contents import contents_of
+from cvxnn.reports.page import page_of
+from cvxnn.reports.samples import check_estimator
+
+__all__ = ["report"]
+
+
+def report(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    path: str | PathLike[str] = "report.html",
+    *,
+    sample_weight: Any = None,
+    test: Any = None,
+    title: str | None = None,
+    feature_names: Sequence[object] | None = None,
+    notes: str | None = None,
+    facts: Iterable[tuple[object, object]] = (),
+) -> Path:
+    """Write a report on a fitted estimator: one HTML file that needs nothing else.
+
+    It says what is proven about the network and what is not, how training and cross-validation
+    went, how good predictions are, which columns and neurons matter, and how to do it again. Equal
+    arguments give equal bytes.
+
+    Parameters
+    ----------
+    estimator : one of the estimators of cvxnn, fitted.
+    X, y : rows, the training rows as a rule. If they give the certified objective again, the page
+        calls them so.
+    path : where the page goes. The file is written whole or not at all.
+    sample_weight : (n,) weights of the rows, as in training.
+    test : rows that were held out, (X, y) or (X, y, sample_weight), shown beside the others.
+    title : of the page; None for the estimator's name.
+    feature_names : names of the columns; None for those of the fit, or of X.
+    notes : text to go with it; empty lines separate paragraphs.
+    facts : further (label, value) pairs for the section on how to reproduce the model.
+
+    Returns
+    -------
+    The path of the file.
+    """
+    check_estimator(estimator)
+    path = Path(path)
+    if not path.parent.is_dir():  # before any work
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
+    contents = contents_of(
+        estimator,
+        X,
+        y,
+        sample_weight=sample_weight,
+        test=test,
+        title=title,
+        feature_names=feature_names,
+        notes=notes,
+        facts=facts,
+    )
+    write_atomically(path, page_of(contents).encode("utf-8"))
+    return path

@@ -1,0 +1,183 @@
+"""What a certificate proves and what it does not, in plain sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import is_classifier
+
+from cvxnn.networks import GatedReLUNetwork
+from cvxnn.reports.numbers import at_most, bounds, count, gap, number
+from cvxnn.reports.program import Program, loss_name
+
+ROUNDING = 1e-12  # a relative gap that is not worth a number
+_LOSSES = {
+    "logistic": "the mean logistic loss",
+    "softmax": "the mean softmax loss (cross-entropy)",
+    "squared": "half the mean squared error",
+    "huber": "the mean Huber loss",
+}
+
+
+@dataclass(frozen=True)
+class Claims:
+    """verdict : the result in one sentence. objective : what is minimised. proven, not_proven : one
+    sentence or two each, with a heading."""
+
+    verdict: str
+    objective: str
+    proven: tuple[tuple[str, str], ...]
+    not_proven: tuple[tuple[str, str], ...]
+
+
+def claims_of(estimator: Any, program: Program, held_out: bool) -> Claims:
+    return Claims(
+        _verdict(estimator),
+        _objective(estimator),
+        tuple(_proven(estimator, program)),
+        tuple(_not_proven(estimator, held_out)),
+    )
+
+
+def is_gated(estimator: Any) -> bool:
+    return isinstance(estimator.network_, GatedReLUNetwork)
+
+
+def _verdict(estimator: Any) -> str:
+    certificate = estimator.certificate_
+    if certificate.lower_bound <= 0 < certificate.objective:
+        return (
+            "Nothing is proven but that no objective is negative: the lower bound is 0. A larger "
+            "alpha or more iterations would help."
+        )
+    if certificate.relative_gap <= ROUNDING:
+        return (
+            "Trained to the optimum, and that is proven: up to rounding, no network of its kind "
+            "does better."
+        )
+    share = at_most(certificate.relative_gap)
+    if estimator.converged_:
+        return (
+            "Trained to the optimum, and that is proven: no network of its kind has an objective "
+            f"more than {share} lower."
+        )
+    return (
+        "Training stopped before the tolerance was met. It is proven all the same that no network "
+        f"of its kind has an objective more than {share} lower."
+    )
+
+
+def _objective(estimator: Any) -> str:
+    scaled = "columns of zero mean and unit variance" if estimator.scale else "the columns as given"
+    if estimator.scale and not estimator.fit_intercept:
+        scaled = "columns of unit mean square"
+    loss = _LOSSES[loss_name(estimator)]
+    if not is_classifier(estimator) and estimator.scale:
+        loss += ", of targets scaled alike,"
+    return (
+        f"The objective is {loss} on the training rows plus alpha = "
+        f"{number(estimator.alpha_)} times the size of the weights, "
+        f"½ Σ (‖W₁‖² + ‖W₂‖₁²) over the neurons, on {scaled}."
+    )
+
+
+def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
+    certificate, gated = estimator.certificate_, is_gated(estimator)
+    low, high = bounds(certificate.lower_bound, certificate.objective)
+    patterns = count(estimator.n_patterns_, "sampled activation pattern")
+    kind = (
+        f"gated ReLU network with the gates of the {patterns}"
+        if gated
+        else f"ReLU network whose neurons all have one of the {patterns}"
+    )
+    found = [
+        (
+            "A lower bound.",
+            f"Every two-layer {kind} has, whatever its width and weights, an objective "
+            f"of at least {low}. That is the value of a dual point of the convex program "
+            f"“{certificate.scope}”, and holds however the solver got there.",
+        ),
+        (
+            "An upper bound.",
+            f"This network has the objective {high}, so the optimal value of the program lies "
+            f"between the two. The relative gap is {gap(certificate.relative_gap)}; "
+            f"{number(estimator.tol, 2)} was asked for.",
+        ),
+    ]
+    if gated:
+        found.append(
+            (
+                "The non-convex problem.",
+                "With these gates, the convex program and training the network itself have the "
+                "same optimal value, so both bounds hold there, too.",
+            )
+        )
+    else:
+        own = certificate.network_objective
+        own = certificate.objective if own is None else own
+        found.append(
+            (
+                "The non-convex problem.",
+                f"Measured on the network itself, the objective is {number(own, 6)}. This is an "
+                "upper bound for training over all patterns: the best of all ReLU networks has "
+                "this value or a smaller one.",
+            )
+        )
+    if certificate.dual_infeasibility > 0:
+        found.append(
+            (
+                "Without a penalty",
+                "the lower bound holds among weights that are no larger than these.",
+            )
+        )
+    found.append(_recomputed(estimator, program))
+    return found
+
+
+def _recomputed(estimator: Any, program: Program) -> tuple[str, str]:
+    value = number(program.objective, 6)
+    if program.agrees:
+        return (
+            "Checked here.",
+            f"Recomputed for this page from the network and the training rows, the objective is "
+            f"{value}: the certified one.",
+        )
+    return (
+        "Not checked here.",
+        f"Recomputed from the network and the rows given for this page, the objective is {value}, "
+        f"not the certified {number(estimator.certificate_.objective, 6)}: these are not the rows "
+        "of the training, or had other weights there.",
+    )
+
+
+def _not_proven(estimator: Any, held_out: bool) -> list[tuple[str, str]]:
+    patterns = count(estimator.n_patterns_, "pattern was", "patterns were")
+    other = (
+        "Other gates might do better."
+        if is_gated(estimator)
+        else "The lower bound is none for ReLU networks with other patterns."
+    )
+    shown = (
+        "The held-out rows on this page are an estimate, not a bound."
+        if held_out
+        else "No held-out rows were given for this page."
+    )
+    return [
+        (
+            "That other patterns could not do better.",
+            f"{patterns} sampled of very many. {other}",
+        ),
+        (
+            "Anything about new rows.",
+            f"The certificate is about the training objective, not about generalisation. {shown}",
+        ),
+        (
+            "That this is the right problem.",
+            "Columns, loss and alpha were chosen, not derived.",
+        ),
+        (
+            "More digits than floating-point numbers have.",
+            "Bounds are computed in float64 and hold up to rounding.",
+        ),
+    ]

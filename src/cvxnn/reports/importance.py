@@ -1,0 +1,203 @@
+"""Which columns and which neurons matter, by measures that a sentence explains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import is_classifier
+
+from cvxnn.networks import GatedReLUNetwork
+from cvxnn.patterns import activations
+from cvxnn.reports.measures import SEED, log_loss, some_rows
+from cvxnn.reports.samples import Sample, predicted_classes
+from cvxnn.rows import Scaling
+
+MAX_COLUMNS, MAX_NEURONS = 15, 12  # in a table
+MAX_SHUFFLED, MAX_ROWS, N_SHUFFLES = 100, 1000, 5  # columns and rows of the shuffling
+MAX_ENTRIES = 10**6  # of both layers for these rows: it is done five hundred times
+N_TOP = 3  # columns named for a neuron
+
+
+@dataclass(frozen=True)
+class Column:
+    """rise : of the loss when the column is shuffled, mean over the shuffles.
+    weight : sum over neurons of |W1| ||W2||_1 for a step of one standard deviation."""
+
+    name: str
+    rise: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The most important columns.
+
+    loss : what rises.
+    n_columns, n_shuffled : how many there are, and how many were shuffled: those with the largest
+        weights, if there are many.
+    n_rows, n_given, of : how many rows were shuffled, of how many, and which they are.
+    """
+
+    shown: tuple[Column, ...]
+    loss: str
+    n_columns: int
+    n_shuffled: int
+    n_rows: int
+    n_given: int
+    of: str
+
+
+@dataclass(frozen=True)
+class Neuron:
+    """share : of the sum of all sizes; `on` : share of the rows for which it is switched on.
+    output, raises : the class or target that it adds to, or takes from; None if it has several.
+    columns : the largest weights of its first layer, each for a standard deviation of the column
+        and relative to the norm of all of them."""
+
+    size: float
+    share: float
+    on: float
+    output: str | None
+    raises: bool
+    columns: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Neurons:
+    shown: tuple[Neuron, ...]
+    n_neurons: int
+
+
+# -- columns
+
+
+def important_columns(
+    estimator: Any,
+    sample: Sample,
+    fresh: Sample,
+    of: str,
+    names: Sequence[str],
+) -> Columns:
+    """Columns are shuffled on the `fresh` rows, and measured by the spread of the first ones."""
+    network = estimator.network_
+    target_spread = np.ones(network.n_outputs)
+    if not is_classifier(estimator):
+        target_spread = column_spread(sample.y)
+        target_spread[target_spread == 0] = 1.0
+    second = np.abs(network.W2 / target_spread).sum(axis=1)
+    weights = (second @ np.abs(network.W1)) * column_spread(sample.X)
+    candidates = np.sort(np.argsort(-weights, kind="stable")[:MAX_SHUFFLED])
+    room = MAX_ENTRIES // (network.n_neurons + network.n_outputs)
+    rows = some_rows(len(fresh), min(max(room, 100), MAX_ROWS))
+    loss, label = _loss(estimator, fresh.y[rows], target_spread)
+    rises = _rises(network, fresh.X[rows], candidates, loss)
+    found = [
+        Column(names[k], float(rise), float(weights[k]))
+        for k, rise in zip(candidates, rises, strict=True)
+    ]
+    found.sort(key=lambda column: (-column.rise, -column.weight))
+    return Columns(
+        tuple(found[:MAX_COLUMNS]), label, len(names), len(candidates), len(rows), len(fresh), of
+    )
+
+
+def column_spread(X: Any) -> np.ndarray:
+    """Standard deviations, 0 for constant columns."""
+    if not sparse.issparse(X):
+        spread = Scaling.of(X, np.ones(X.shape[0]), centre=True).spread
+        return np.where(np.ptp(X, axis=0) > 0, spread, 0.0)
+    root_mean_square = Scaling.of(X, np.ones(X.shape[0]), centre=False).spread
+    mean = np.asarray(X.mean(axis=0)).reshape(-1) / root_mean_square
+    rest = np.where(np.asarray(abs(X).sum(axis=0)).reshape(-1) > 0, 1 - mean**2, 0.0)
+    return root_mean_square * np.sqrt(np.where(rest > 1e-14, rest, 0.0))
+
+
+def _loss(
+    estimator: Any, y: np.ndarray, target_spread: np.ndarray
+) -> tuple[Callable[[np.ndarray], float], str]:
+    """What shuffling is measured by, as a function of the network's outputs."""
+    if not is_classifier(estimator):
+        return (
+            lambda scores: float(np.mean(((y - scores) / target_spread) ** 2)),
+            "mean squared error (in variances of the target)",
+        )
+    if estimator.loss == "log":
+        return lambda scores: log_loss(scores, y), "log-loss"
+    return lambda scores: float(np.mean(predicted_classes(scores) != y)), "share of wrong classes"
+
+
+def _rises(
+    network: Any, X: Any, columns: np.ndarray, loss: Callable[[np.ndarray], float]
+) -> np.ndarray:
+    """The mean rise of the loss for each column. One column moves a neuron's input along its own
+    weights only, so nothing is multiplied anew."""
+    rng = np.random.default_rng(SEED)
+    orders = [rng.permutation(X.shape[0]) for _ in range(N_SHUFFLES)]
+    gated = isinstance(network, GatedReLUNetwork)
+    inputs = X @ network.W1.T + (0.0 if network.b1 is None else network.b1)
+    switches = X @ network.gates + network.gate_bias if gated else inputs
+    b2 = 0.0 if network.b2 is None else network.b2
+
+    def value(inputs: np.ndarray, switches: np.ndarray) -> float:
+        on = switches > 0 if getattr(network, "strict", True) else switches >= 0
+        return loss(np.where(on, inputs, 0.0) @ network.W2 + b2)
+
+    before = value(inputs, switches)
+    rises = np.zeros(len(columns))
+    for i, k in enumerate(columns):
+        column = X[:, [k]].toarray() if sparse.issparse(X) else X[:, [k]]
+        for order in orders:
+            step = column[order] - column
+            moved = inputs + step * network.W1[:, k]
+            on = switches + step * network.gates[k] if gated else moved
+            rises[i] += (value(moved, on) - before) / N_SHUFFLES
+    return rises
+
+
+# -- neurons
+
+
+def largest_neurons(
+    estimator: Any,
+    sample: Sample,
+    sizes: np.ndarray,
+    names: Sequence[str],
+    outputs: Sequence[str],
+) -> Neurons:
+    """outputs : what each column of the second layer adds to."""
+    network = estimator.network_
+    order = np.argsort(-sizes, kind="stable")[:MAX_NEURONS]
+    on = _share_on(network._select(order), sample.X) if len(order) else np.zeros(0)
+    total = float(sizes.sum()) or 1.0
+    first = network.W1[order] * column_spread(sample.X)
+    shown = []
+    for i, j in enumerate(order):
+        norm = float(np.linalg.norm(first[i])) or 1.0
+        top = np.argsort(-np.abs(first[i]), kind="stable")[:N_TOP]
+        used = np.flatnonzero(network.W2[j])
+        shown.append(
+            Neuron(
+                size=float(sizes[j]),
+                share=float(sizes[j]) / total,
+                on=float(on[i]),
+                output=outputs[used[0]] if len(used) == 1 else None,
+                raises=bool(network.W2[j].sum() > 0),
+                columns=tuple(
+                    (names[k], float(first[i, k]) / norm) for k in top if first[i, k] != 0
+                ),
+            )
+        )
+    return Neurons(tuple(shown), network.n_neurons)
+
+
+def _share_on(network: Any, X: Any) -> np.ndarray:
+    if isinstance(network, GatedReLUNetwork):
+        gates, bias, strict = network.gates, network.gate_bias, network.strict
+    else:
+        bias = np.zeros(network.n_neurons) if network.b1 is None else network.b1
+        gates, bias, strict = network.W1.T, bias, True
+    return activations(X, gates, bias, strict).mean(axis=0)

@@ -1,0 +1,129 @@
+"""The numbers to know: tiles, measures beside a baseline, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from cvxnn.reports.contents import Contents, Result
+from cvxnn.reports.markup import Markup, clean, element, join, name_of, shorten
+from cvxnn.reports.measures import Measure
+from cvxnn.reports.numbers import count, gap, number, percent, ratio
+from cvxnn.reports.sections.parts import and_more, lower, scrolling
+
+MAX_OUTPUTS = 12  # of a regression in the table
+MAX_NOTES = 20_000  # characters
+_FORMATS: dict[str, Callable[[float], str]] = {"share": percent, "ratio": ratio, "number": number}
+
+
+def tiles(contents: Contents) -> Markup:
+    certificate = contents.certificate
+    tiles = [
+        *(
+            (name, _value(measure), f"{where}; constant model {_constant(measure)}")
+            for name, measure, where in _headline(contents.results[-1])
+        ),
+        (
+            "relative gap",
+            gap(certificate.relative_gap),
+            f"{'converged' if contents.converged else 'not converged'}; "
+            f"{number(contents.tol, 2)} asked for",
+        ),
+        (
+            "neurons",
+            f"{contents.n_neurons:,}",
+            f"from {count(contents.n_patterns, 'pattern')}; alpha = {number(contents.alpha, 2)}",
+        ),
+    ]
+    return element(
+        "dl",
+        *(
+            element(
+                "div",
+                element("dt", name),
+                element("dd", value, class_="value"),
+                element("dd", detail, class_="detail"),
+            )
+            for name, value, detail in tiles
+        ),
+        class_="tiles",
+    )
+
+
+def _headline(result: Result) -> list[tuple[str, Measure, str]]:
+    """The two measures that say most, with a name, and whose they are."""
+    where = lower(result.label)
+    named = {measure.name: measure for measure in result.measures}
+    if "mean R²" in named:
+        parts = [measure for measure in result.measures if measure.name == "R²"]
+        worst = min(parts, key=lambda measure: np.nan_to_num(measure.value))
+        return [
+            ("mean R²", named["mean R²"], where),
+            ("lowest R²", worst, f"{shorten(worst.output, 24)}, {where}"),
+        ]
+    second = "log-loss" if "log-loss" in named else "balanced accuracy"
+    names = ("R²", "RMSE") if "R²" in named else ("accuracy", second)
+    return [(name, named[name], where) for name in names]
+
+
+def summary(contents: Contents) -> Markup:
+    measures = contents.results[0].measures
+    several = len(contents.outputs) > 1
+    hidden = max(len(contents.outputs) - MAX_OUTPUTS, 0)
+    shown = len(measures) - 3 * hidden  # there are three of each target
+    groups = [
+        element("th", f"{result.label} ({result.n:,})", colspan=2, scope="colgroup", class_="group")
+        for result in contents.results
+    ]
+    heads = [element("th", name, scope="col") for name in ("model", "constant")]
+    rows = []
+    for k, measure in enumerate(measures[:shown]):
+        label: str = measure.name
+        if measure.output is not None:
+            label = join(name_of(measure.output), f": {measure.name}")
+        cells = []
+        for result in contents.results:
+            one = result.measures[k]
+            cells += [element("td", _value(one), class_="better"), element("td", _constant(one))]
+        rows.append(element("tr", element("th", label, scope="row", class_="name"), *cells))
+    table = element(
+        "table",
+        element(
+            "thead",
+            element("tr", element("th", "measure", scope="col", rowspan=2, class_="left"), *groups),
+            element("tr", *(heads * len(contents.results))),
+        ),
+        element("tbody", *rows),
+    )
+    remarks = [f"The constant model predicts {contents.baseline}."]
+    if several:
+        remarks.append("The mean R² weighs all targets alike.")
+    if contents.weighted:
+        remarks.append("Measures weigh rows by their sample weights; pictures count rows.")
+    return join(
+        scrolling(table, "Measures"),
+        and_more(hidden, "target"),
+        element("p", " ".join(remarks), class_="more"),
+        _notes(contents.notes),
+    )
+
+
+def _notes(notes: str | None) -> Markup | None:
+    if notes is None or not notes.strip():
+        return None
+    text = clean(notes).strip()
+    cut = len(text) - MAX_NOTES
+    rest = f" … ({cut:,} more characters)" if cut > 0 else ""
+    return join(
+        element("h3", "Notes"),
+        element("p", text[:MAX_NOTES] + rest, class_="notes", dir="auto"),
+    )
+
+
+def _value(measure: Measure) -> str:
+    return _FORMATS[measure.unit](measure.value)
+
+
+def _constant(measure: Measure) -> str:
+    return _FORMATS[measure.unit](measure.baseline)
