@@ -53,18 +53,18 @@ def _verdict(estimator: Any) -> str:
         )
     if certificate.relative_gap <= ROUNDING:
         return (
-            "Trained to the optimum, and that is proven: up to rounding, no network of its kind "
-            "does better."
+            "Trained to the optimum over its patterns, which is proven: up to rounding, no network "
+            "with them does better."
         )
     share = at_most(certificate.relative_gap)
     if estimator.converged_:
         return (
-            "Trained to the optimum, and that is proven: no network of its kind has an objective "
-            f"more than {share} lower."
+            "Trained to the optimum over its patterns, which is proven: no network with them has "
+            f"an objective more than {share} lower."
         )
     return (
         "Training stopped before the tolerance was met. It is proven all the same that no network "
-        f"of its kind has an objective more than {share} lower."
+        f"with its patterns has an objective more than {share} lower."
     )
 
 
