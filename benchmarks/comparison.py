@@ -165,10 +165,12 @@ def _log_loss(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def table(rows: Rows, key: str) -> tuple[list[str], np.ndarray]:
-    """The sets, and their means over splits: (sets, models)."""
+    """The sets, and their means over splits: (sets, models). Rows that lack a model wait."""
     by_set: dict[str, list[list[float]]] = {}
     for row in rows.values():
-        by_set.setdefault(row["set"], []).append([row["models"][m][key] for m in _names()])
+        if len(row["models"]) == len(_names()):
+            values = [row["models"][name][key] for name in _names()]
+            by_set.setdefault(row["set"], []).append(values)
     return list(by_set), np.array([np.mean(values, axis=0) for values in by_set.values()])
 
 

@@ -4,12 +4,15 @@
     texts     -> one column of 0 and 1 a category, all 0 for a category that training did not see
     missing   -> a further column of 0 and 1, if training rows had missing values there
 
+A column is one of numbers if all its values are. Columns of texts that are all different, or of
+very many, are names rather than categories and left out.
+
 An encoder is data: it goes into a model file as JSON and comes back by `Encoder.from_json`.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn.tables import Table, TableError
+from cvxnn.tables import Table, TableError, count, listed, short
+from cvxnn.validation import check_number
 
 MAX_CATEGORIES = 50  # of a column of texts; one with more is more likely a name than a category
+_LIKE_A_NUMBER = re.compile(r"[^a-z]*\d[^a-z]*", re.IGNORECASE)  # 1,234 and $5 and 3 %
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,10 @@ class NumberColumn:
         if self.fill is not None:
             values = np.where(missing, self.fill, values)
         return np.column_stack([values, missing] if self.marked else [values])
+
+    def surprises(self, table: Table) -> list[str]:
+        """What training did not see, in words."""
+        return _filled(self, table)
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,19 @@ class CategoryColumn:
             encoded[:, -1] = missing
         return encoded
 
-    def unseen(self, table: Table) -> list[tuple[int, str]]:
-        """The rows, and their texts, that are none of the categories."""
-        known = set(self.categories)
+    def surprises(self, table: Table) -> list[str]:
+        """What training did not see, in words."""
+        known = {*self.categories, None}
         texts = table.texts(self.name)
-        return [(i, text) for i, text in enumerate(texts) if text is not None and text not in known]
+        rows = [i for i, text in enumerate(texts) if text not in known]
+        notes = _filled(self, table)
+        if rows:
+            notes.append(
+                f"column {self.name!r}: {count(len(rows), 'value')} of categories that training "
+                f"did not see, the first is {short(texts[rows[0]])} in row {table.row(rows[0])}; "
+                "they count as none"
+            )
+        return notes
 
 
 Column = NumberColumn | CategoryColumn
@@ -91,6 +108,17 @@ def _checked_missing(column: Column, table: Table) -> np.ndarray:
     return missing
 
 
+def _filled(column: Column, table: Table) -> list[str]:
+    missing = table.missing(column.name)
+    if column.marked or not missing.any():
+        return []
+    return [
+        f"column {column.name!r}: {count(int(missing.sum()), 'missing value')}, the first in row "
+        f"{table.row(int(np.argmax(missing)))}, where training had none; {column.fill!r} stands "
+        "for them"
+    ]
+
+
 @dataclass(frozen=True)
 class Encoder:
     """How the columns of a table become the features of a network."""
@@ -106,27 +134,28 @@ class Encoder:
         impute: bool = True,
         max_categories: int = MAX_CATEGORIES,
     ) -> tuple[Encoder, list[str]]:
-        """The encoder for some columns of training rows, and notes on what it leaves out."""
+        """The encoder for some columns of training rows, and notes on what was done to them."""
         columns: list[Column] = []
         notes = []
         for name in names:
-            column = _column(table, name, impute)
-            kinds = len(column.categories) if isinstance(column, CategoryColumn) else 0
             if table.missing(name).all():
                 notes.append(f"column {name!r} has no values: left out")
-            elif kinds > max_categories:
-                notes.append(
-                    f"column {name!r} has {kinds} different texts: left out as no category"
-                )
-            else:
-                columns.append(column)
-                if _constant(table, column):
-                    notes.append(f"column {name!r} has one value only, and tells nothing")
+                continue
+            column = _column(table, name, impute)
+            if isinstance(column, CategoryColumn):
+                notes += _spoilt(table, name)
+                names_rather = _names_rather(table, column, max_categories)
+                if names_rather:
+                    notes.append(f"column {name!r} {names_rather}: left out")
+                    continue
+            if _constant(table, column):
+                notes.append(f"column {name!r} has one value only, and tells nothing")
+            columns.append(column)
         if not columns:
             raise TableError(
                 f"{table.source} has no column to learn from" + "".join(f"; {n}" for n in notes)
             )
-        return cls(tuple(columns)), notes
+        return cls(tuple(columns)), [*notes, *_about(table, columns)]
 
     @property
     def features(self) -> list[str]:
@@ -138,17 +167,11 @@ class Encoder:
         absent = [column.name for column in self.columns if column.name not in table.columns]
         if absent:
             raise TableError(
-                f"{table.source} lacks {_listed(absent)} that the model was trained with"
+                f"{table.source} lacks the column{'s' * (len(absent) > 1)} {listed(absent)} that "
+                f"the model was trained with; it has {listed(table.names)}"
             )
         X = np.column_stack([column.encode(table) for column in self.columns])
-        notes = []
-        for column in self.columns:
-            if isinstance(column, CategoryColumn) and (unseen := column.unseen(table)):
-                row, text = unseen[0]
-                notes.append(
-                    f"column {column.name!r}: {len(unseen)} rows have categories that training did "
-                    f"not see, the first is {text!r} in row {table.row(row)}; they count as none"
-                )
+        notes = [note for column in self.columns for note in column.surprises(table)]
         return X, notes
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -161,7 +184,7 @@ class Encoder:
 
     @classmethod
     def from_json(cls, columns: Any) -> Encoder:
-        """The encoder of a model file; ValueError if it is none."""
+        """The encoder of a model file; ValueError or TypeError if it is none."""
         if not isinstance(columns, list) or not columns:
             raise ValueError("columns are missing")
         found = tuple(_column_of_json(column) for column in columns)
@@ -175,8 +198,9 @@ def _column(table: Table, name: str, impute: bool) -> Column:
     missing = table.missing(name)
     marked = bool(impute and missing.any())
     if table.is_numeric(name):
-        values = table.numbers(name)[~missing]
-        fill = float(np.median(values)) if impute and len(values) else None
+        values = np.sort(table.numbers(name)[~missing])
+        low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
+        fill = float(low / 2 + high / 2) if impute else None  # a sum might overflow
         return NumberColumn(name, fill, marked)
     counts = Counter(text for text in table.texts(name) if text is not None)
     # the most frequent one, the first of the alphabet among equals
@@ -184,17 +208,50 @@ def _column(table: Table, name: str, impute: bool) -> Column:
     return CategoryColumn(name, tuple(sorted(counts)), fill, marked)
 
 
+def _spoilt(table: Table, name: str) -> list[str]:
+    """A word on columns of texts that look like numbers."""
+    texts = [text for text in table.texts(name) if text is not None]
+    if not any(map(_LIKE_A_NUMBER.fullmatch, texts)):
+        return []
+    row = table.first_text(name)
+    assert row is not None  # or it would be a column of numbers
+    text = short(table.texts(name)[row])
+    return [
+        f"column {name!r}: {text} in row {table.row(row)} is not a number, so that all its values "
+        "are taken as texts"
+    ]
+
+
+def _names_rather(table: Table, column: CategoryColumn, max_categories: int) -> str:
+    """Why texts are no categories; nothing if they are."""
+    kinds, values = len(column.categories), int(np.sum(~table.missing(column.name)))
+    if kinds == values > 2:
+        return "has another text in every row"
+    return "" if kinds <= max_categories else f"has {kinds} different texts"
+
+
 def _constant(table: Table, column: Column) -> bool:
     if column.marked:
         return False
     if isinstance(column, CategoryColumn):
         return len(column.categories) == 1
-    return bool(np.ptp(table.numbers(column.name)) == 0)
+    values = table.numbers(column.name)
+    return bool(values.min() == values.max())
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
-    return f"the column{'s' if len(names) > 1 else ''} {shown}"
+def _about(table: Table, columns: Sequence[Column]) -> list[str]:
+    """What is done to several columns alike, in words."""
+    notes = []
+    numbers = [column.name for column in columns if isinstance(column, NumberColumn)]
+    commas = [name for name in numbers if table.has_decimal_commas(name)]
+    if commas:
+        text = next(text for text in table.column(commas[0]) if text is not None and "," in text)
+        plain = text.replace(",", ".")
+        notes.append(f"commas are decimal points, {text} is {plain}: {listed(commas, 8)}")
+    marked = [column.name for column in columns if column.marked]
+    if marked:
+        notes.append(f"missing values are filled in and marked: {listed(marked, 8)}")
+    return notes
 
 
 def _column_of_json(column: Any) -> Column:
@@ -204,10 +261,8 @@ def _column_of_json(column: Any) -> Column:
     if not isinstance(marked, bool):
         raise ValueError(f"column {name!r}: marked must be true or false")
     if "categories" not in column:
-        number = isinstance(fill, (int, float)) and not isinstance(fill, bool)
-        if fill is not None and not (number and math.isfinite(fill)):
-            raise ValueError(f"column {name!r}: fill must be a number")
-        return NumberColumn(name, None if fill is None else float(fill), marked)
+        number = None if fill is None else check_number(fill, f"column {name!r}: fill")
+        return NumberColumn(name, number, marked)
     categories = column["categories"]
     texts = isinstance(categories, list) and all(isinstance(c, str) for c in categories)
     if not texts or not categories or len(set(categories)) < len(categories):

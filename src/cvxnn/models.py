@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import PathLike
@@ -31,11 +33,12 @@ from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.paths import Path, path
 from cvxnn.patterns import Patterns
-from cvxnn.problems import ConvexProblem
+from cvxnn.problems import ConvexProblem, lambda_max
 from cvxnn.pruning import prune
 from cvxnn.rows import Rows, Scaling
 from cvxnn.solvers import Progress
-from cvxnn.tables import Table, TableError, number_text
+from cvxnn.tables import Table, TableError, count, number_text, short
+from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 from cvxnn.verification import Verification, verify_network
 
 TASKS = ("classification", "regression")
@@ -79,13 +82,20 @@ class Target:
         return labels.astype(str)
 
     def weights(self, table: Table) -> np.ndarray | None:
-        if self.weight is None:
-            return None
-        weights = table.numbers(self.weight)
-        bad = np.flatnonzero(~(weights >= 0))
-        if len(bad):
-            raise TableError(f"{table.place(self.weight, bad[0])}: a weight must be >= 0")
-        return weights
+        return None if self.weight is None else _weights(table, self.weight)
+
+    @classmethod
+    def from_json(cls, target: Any) -> Target:
+        """The target of a model file; ValueError or the like if it is none."""
+        name, weight, classes = target["name"], target["weight"], target["classes"]
+        if not isinstance(name, str) or not isinstance(weight, str | None):
+            raise ValueError("the target and its weight must have names")
+        if classes is None:
+            return cls(name, None, weight)
+        texts = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
+        if not texts or len(classes) < 2 or classes != sorted(set(classes)):
+            raise ValueError("classes must be at least two texts, in order")
+        return cls(name, tuple(classes), weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +168,7 @@ class Model:
         kind : "relu" or "gated".
         alpha : strength of the penalty; None to choose by cross-validation.
         ignore : names of columns not to learn from.
-        weight : the name of a column of sample weights.
+        weight : the name of a column of sample weights; rows of weight zero are left out.
         impute : fill missing values in; otherwise they are refused.
         holdout : share of the rows that are not trained on, but scored.
         max_categories : columns with more different texts are left out.
@@ -166,6 +176,7 @@ class Model:
         on_iteration, on_fold : called while it goes on.
         settings : other parameters of the estimator, such as `n_patterns` or `tol`.
         """
+        check_choice(kind, "kind", KINDS)
         data = _Data.of(table, target, task, ignore, weight, impute, holdout, max_categories, seed)
         given = {} if alpha is None else {"alpha": alpha}
         estimator = _estimator(
@@ -261,6 +272,7 @@ class Model:
         estimator.converged_, estimator.history_ = solution.converged, solution.history
         estimator.n_iter_ = max(solution.n_iter, 1)
         estimator.n_patterns_ = len(solution.problem.patterns)
+        estimator.solution_ = solution
         better = replace(
             self,
             estimator=estimator,
@@ -273,10 +285,17 @@ class Model:
         """The network for scaled rows, and the certified program of these rows."""
         estimator = _copy(self.estimator)
         rows = estimator._rows(*self.training_rows(table)).merged()
-        if self.mask.shape[0] != len(rows) or self.dual.shape[0] != len(rows):
-            raise TableError(f"the model's bounds are of {len(self.mask)} rows, not {len(rows)}")
-        patterns = Patterns(self.mask)
-        problem, scaling = estimator._pose(rows, estimator.alpha_, patterns)
+        if len(self.mask) != len(rows):
+            raise ModelFileError(
+                f"the model's bounds are of {len(self.mask)} distinct rows, {table.source} has "
+                f"{len(rows)} to train on"
+            )
+        try:
+            problem, scaling = estimator._pose(rows, estimator.alpha_, Patterns(self.mask))
+        except ValueError as error:
+            raise ModelFileError(
+                f"the model's bounds are not about the rows of {table.source}: {error}"
+            ) from error
         targets = getattr(estimator, "_targets", Scaling.none(rows.Y.shape[1]))
         scaled = _Scaled(replace(rows, X=scaling.apply(rows.X)), scaling, targets)
         return scaled.apply(self.network), problem, scaled
@@ -290,7 +309,8 @@ class Model:
     # -- files
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a file of data, never code; `Model.load` reads it."""
+        """Write the model to a file of data, never code; `Model.load` reads it. Parameters that are
+        no data, such as gates or a solver of your own, are not kept."""
         estimator = self.estimator
         fitted = {
             "alpha": estimator.alpha_,
@@ -302,14 +322,11 @@ class Model:
         }
         description = {
             "estimator": type(estimator).__name__,
-            "parameters": estimator.get_params(),
+            "parameters": _plain(estimator.get_params()),
             "fitted": fitted,
             "certificate": vars(estimator.certificate_),
             "columns": self.encoder.to_json(),
-            "target": {
-                **vars(self.target),
-                "classes": None if self.target.classes is None else list(self.target.classes),
-            },
+            "target": vars(self.target),
             "fingerprint": self.fingerprint,
             "scores": self.scores,
             "notes": list(self.notes),
@@ -344,8 +361,10 @@ class Model:
             )
         try:
             return _restored(content)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise ModelFileError(f"{path} is inconsistent: {error!r}") from error
+        except KeyError as error:
+            raise ModelFileError(f"{path} is incomplete: {error} is missing") from error
+        except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+            raise ModelFileError(f"{path} is inconsistent: {error}") from error
 
 
 _HISTORY = tuple(inspect.signature(Progress).parameters)
@@ -382,10 +401,16 @@ def fit_path(
 ) -> TablePath:
     """Models of a column of a table at falling strengths of the penalty. Parameters are those of
     `Model.fit` and `cvxnn.path`."""
+    check_choice(kind, "kind", KINDS)
     data = _Data.of(table, target, task, ignore, weight, impute, holdout, max_categories, seed)
     estimator = _estimator(kind, data.target.task, False, random_state=seed, tol=tol, **settings)
     training, held_out = data.part(_TRAINED), data.part(_HELD_OUT)
     problem, scaling = estimator._pose(estimator._rows(*training).merged(), 1.0)
+    if lambda_max(problem) == 0:
+        raise TableError(
+            f"{table.source}, column {target!r} does not depend on the others: the constant model "
+            "is the best one at every strength"
+        )
     done = 0
 
     def count(solution: Any) -> None:
@@ -417,6 +442,7 @@ def pose(
     table: Table, target: str, *, kind: str = "relu", alpha: float, seed: int = 0, **settings: Any
 ) -> ConvexProblem:
     """The convex program of all rows of a table, with everything else at its default."""
+    check_choice(kind, "kind", KINDS)
     data = _Data.of(table, target, None, (), None, True, 0.0, MAX_CATEGORIES, seed)
     estimator = _estimator(kind, data.target.task, False, random_state=seed, **settings)
     return estimator._pose(estimator._rows(*data.part(_TRAINED)).merged(), alpha)[0]
@@ -450,9 +476,10 @@ def scores(estimator: Any, X: Any, y: Any, weights: Any = None) -> dict[str, flo
                 log_loss(y, probabilities, labels=estimator.classes_, sample_weight=weights)
             )
         return found
-    predictions = estimator.predict(X)
+    size = float(np.max(np.abs(y))) or 1.0  # taken out, so that no square over- or underflows
+    y, predictions = y / size, estimator.predict(X) / size
     error = root_mean_squared_error(y, predictions, sample_weight=weights)
-    found = {"rmse": float(error)}
+    found = {"rmse": size * float(error)}
     if len(y) > 1:
         found["r2"] = float(r2_score(y, predictions, sample_weight=weights))
     return found
@@ -498,33 +525,34 @@ class _Data:
         max_categories: int,
         seed: int,
     ) -> _Data:
-        absent = table.missing(target)
-        if absent.all():
-            raise TableError(f"{table.source}, column {target!r} has no values to learn from")
-        for name in (*ignore, *([] if weight is None else [weight])):
-            table.column(name)  # which has to be there
-        notes = []
-        if absent.any():
-            first = table.row(int(np.argmax(absent)))
-            notes.append(
-                f"{int(absent.sum())} rows have no {target!r} and are left out, the first is row "
-                f"{first}"
+        if not isinstance(table, Table):
+            raise TypeError(
+                f"table must be a Table, as read_table returns, got {type(table).__name__}"
             )
-        aim = _target(table, target, weight, task)
+        if task is not None:
+            check_choice(task, "task", TASKS)
+        if isinstance(ignore, str):
+            raise TypeError(f"ignore must be a list of names, got {ignore!r}")
+        check_flag(impute, "impute")
+        check_number(holdout, "holdout", minimum=0, maximum=1, strict_maximum=True)
+        check_integer(max_categories, "max_categories", minimum=2)
+        check_integer(seed, "seed", minimum=0)
+        for name in (target, *ignore, *([] if weight is None else [weight])):
+            table.column(name)  # which has to be there
         used = [name for name in table.names if name not in (target, weight, *ignore)]
+        if weight == target:
+            raise TableError(f"{table.source}, column {target!r} is both target and weight")
         if not used:
             raise TableError(f"{table.source} has no column to learn from but {target!r}")
-        present = table.select(~absent)
+        left_out, notes = _left_out(table, target, weight)
+        present = table.select(~left_out)
+        aim = _target(present, target, weight, task)
         encoder, about = Encoder.of(present, used, impute=impute, max_categories=max_categories)
         X, _ = encoder.encode(present)
         y, weights = aim.values(present), aim.weights(present)
         held_out = _held_out(y, holdout, seed, aim.classes is not None)
         rows = np.full(len(table), _LEFT_OUT)
-        rows[~absent] = np.where(held_out, _HELD_OUT, _TRAINED)
-        missing = [c.name for c in encoder.columns if c.marked]
-        if missing:
-            shown = ", ".join(map(repr, missing[:8])) + (", ..." if len(missing) > 8 else "")
-            about.append(f"missing values are filled in and marked: {shown}")
+        rows[~left_out] = np.where(held_out, _HELD_OUT, _TRAINED)
         return cls(X, y, weights, rows, encoder, aim, (*notes, *about))
 
     def part(self, which: int) -> _Part:
@@ -533,11 +561,40 @@ class _Data:
         return self.X[chosen], self.y[chosen], weights
 
 
+def _left_out(table: Table, target: str, weight: str | None) -> tuple[np.ndarray, list[str]]:
+    """The rows that cannot be learnt from, and notes on them."""
+    reasons = {f"no {target!r}": table.missing(target)}
+    if weight is not None:
+        reasons[f"the weight 0 in {weight!r}"] = _weights(table, weight) == 0
+    for reason, rows in reasons.items():
+        if rows.all():
+            raise TableError(f"{table.source} has no row to learn from: all have {reason}")
+    notes = [
+        f"{count(int(rows.sum()), 'row')} left out for {reason}, the first is row "
+        f"{table.row(int(np.argmax(rows)))}"
+        for reason, rows in reasons.items()
+        if rows.any()
+    ]
+    left_out = np.any(list(reasons.values()), axis=0)
+    if left_out.all():
+        raise TableError(f"{table.source} has no row to learn from: {' and '.join(notes)}")
+    return left_out, notes
+
+
+def _weights(table: Table, name: str) -> np.ndarray:
+    weights = table.numbers(name)
+    bad = np.flatnonzero(~(weights >= 0))
+    if len(bad):
+        value = weights[bad[0]]
+        what = "the weight is missing" if np.isnan(value) else f"{value:g} is no weight"
+        raise TableError(f"{table.place(name, bad[0])}: {what}; weights must be >= 0")
+    return weights
+
+
 def _labels(table: Table, name: str) -> np.ndarray:
     """Texts; numbers are written alike, so that 1 and 1.0 are one label."""
-    texts = table.texts(name)
     if not table.is_numeric(name):
-        return texts
+        return table.texts(name)
     numbers = table.numbers(name)
     return np.array([None if np.isnan(v) else number_text(v) for v in numbers], dtype=object)
 
@@ -553,8 +610,8 @@ def _target(table: Table, name: str, weight: str | None, task: str | None) -> Ta
     classes = sorted(set(labels))
     if len(classes) < 2:
         raise TableError(
-            f"{table.source}, column {name!r} has one value only, {classes[0]!r}: there is nothing "
-            "to tell apart"
+            f"{table.source}, column {name!r} has one value only, {short(classes[0])}: there is "
+            "nothing to tell apart"
         )
     if len(classes) > max(len(labels) / 2, 2):
         raise TableError(
@@ -609,76 +666,129 @@ def _copy(estimator: Any) -> Any:
     return other
 
 
+def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Those of the parameters that are data."""
+    found = {}
+    for name, value in parameters.items():
+        value = value.tolist() if hasattr(value, "tolist") else value
+        with suppress(TypeError):
+            json.dumps(value)
+            found[name] = value
+    return found
+
+
 def _restored(content: Content) -> Model:
-    """The model of a file; KeyError, TypeError or ValueError where it is none."""
+    """The model of a file; KeyError, TypeError, ValueError and the like where it is none."""
     told, arrays = content.description or {}, content.arrays
+    network, fitted = content.network, told["fitted"]
+    encoder, target = Encoder.from_json(told["columns"]), Target.from_json(told["target"])
+    outputs = 1 if target.classes is None or len(target.classes) == 2 else len(target.classes)
+    shape = network.n_features, network.n_outputs
+    if shape != (len(encoder.features), outputs):
+        raise ValueError(
+            f"columns and target make {len(encoder.features)} features and {outputs} outputs, the "
+            f"network has {shape[0]} and {shape[1]}"
+        )
+    rows = _array(arrays, "rows", np.uint8, None)
+    if rows.max(initial=0) > _LEFT_OUT:
+        raise ValueError("rows must hold 0, 1 and 2")
+    n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=1)
+    n_patterns = check_integer(fitted["n_patterns"], "n_patterns", minimum=1)
+    if n_rows > np.sum(rows == _TRAINED):
+        raise ValueError("there are fewer training rows than rows of the dual point")
+    mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)
+    scores = {
+        _text(part): {_text(name): float(value) for name, value in values.items()}
+        for part, values in told["scores"].items()
+    }
+    return Model(
+        estimator=_restored_estimator(told, content, target),
+        encoder=encoder,
+        target=target,
+        rows=rows.astype(int),
+        fingerprint=_text(told["fingerprint"]),
+        mask=np.unpackbits(mask, axis=0, count=n_rows).astype(bool),
+        dual=_finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
+        scores=scores,
+        notes=tuple(map(_text, told["notes"])),
+        versions={_text(name): _text(number) for name, number in told["versions"].items()},
+    )
+
+
+def _restored_estimator(told: dict[str, Any], content: Content, target: Target) -> Any:
     if told["estimator"] not in _NAMES.values():
         raise ValueError(f"there is no estimator {told['estimator']!r}")
     estimator = getattr(estimators, told["estimator"])(**told["parameters"])
     estimator._validate_params()
-    fitted = told["fitted"]
-    certificate = Certificate(**told["certificate"])
-    numbers = [value for name, value in vars(certificate).items() if name != "scope"]
-    if not all(value is None or isinstance(value, (int, float)) for value in numbers):
-        raise ValueError("the certificate must hold numbers")
-    target = told["target"]
-    classes = target["classes"]
-    if classes is not None and (
-        len(classes) < 2 or not all(isinstance(label, str) for label in classes)
-    ):
-        raise ValueError("classes must be at least two texts")
-    if (classes is not None) != is_classifier(estimator):
+    if (target.classes is not None) != is_classifier(estimator):
         raise ValueError("the estimator does not fit the target")
-    encoder = Encoder.from_json(told["columns"])
-    if len(encoder.features) != content.network.n_features:
-        raise ValueError(
-            f"the columns make {len(encoder.features)} features, but the network takes "
-            f"{content.network.n_features}"
-        )
-    outputs = 1 if classes is None or len(classes) == 2 else len(classes)
-    if content.network.n_outputs != outputs:
-        raise ValueError(f"the network has {content.network.n_outputs} outputs, not {outputs}")
-    n_rows = int(fitted["n_dual_rows"])
-    mask = np.unpackbits(arrays["mask"], axis=0, count=n_rows).astype(bool)
-    history = tuple(_progress(record) for record in arrays["history"])
+    fitted, network = told["fitted"], content.network
     vars(estimator).update(
-        network_=content.network,
-        certificate_=certificate,
-        alpha_=float(fitted["alpha"]),
-        lambda_max_=float(fitted["lambda_max"]),
-        converged_=bool(fitted["converged"]),
-        n_iter_=int(fitted["n_iter"]),
-        n_patterns_=int(fitted["n_patterns"]),
-        history_=history,
-        n_features_in_=content.network.n_features,
+        network_=network,
+        certificate_=_restored_certificate(told["certificate"]),
+        alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
+        lambda_max_=check_number(fitted["lambda_max"], "lambda_max", minimum=0),
+        converged_=check_flag(fitted["converged"], "converged"),
+        n_iter_=check_integer(fitted["n_iter"], "n_iter", minimum=0),
+        n_patterns_=fitted["n_patterns"],
+        history_=tuple(
+            map(_progress, _array(content.arrays, "history", np.float64, None, len(_HISTORY)))
+        ),
+        n_features_in_=network.n_features,
     )
-    if classes is not None:
-        estimator.classes_ = np.array(classes)
+    if target.classes is not None:
+        estimator.classes_ = np.array(target.classes)
     else:
         estimator._flat = True
-    if "cv_scores" in arrays:
-        best = int(fitted["best_index"])
-        vars(estimator).update(
-            alphas_=arrays["alphas"],
-            cv_scores_=arrays["cv_scores"],
-            cv_neurons_=arrays["cv_neurons"],
-            best_index_=best,
-            best_score_=float(np.mean(arrays["cv_scores"][:, best])),
-        )
-    return Model(
-        estimator=estimator,
-        encoder=encoder,
-        target=Target(
-            str(target["name"]), None if classes is None else tuple(classes), target["weight"]
-        ),
-        rows=arrays["rows"].astype(int),
-        fingerprint=str(told["fingerprint"]),
-        mask=mask,
-        dual=arrays["dual"],
-        scores=told["scores"],
-        notes=tuple(told["notes"]),
-        versions=dict(told["versions"]),
+    if told["estimator"].endswith("CV"):
+        vars(estimator).update(_restored_choice(fitted, content.arrays))
+    return estimator
+
+
+def _restored_certificate(told: dict[str, Any]) -> Certificate:
+    certificate = Certificate(**told)
+    _text(certificate.scope)
+    for name, value in vars(certificate).items():
+        if name != "scope" and not (name == "network_objective" and value is None):
+            check_number(value, name)
+    return certificate
+
+
+def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What cross-validation leaves behind."""
+    alphas = _finite(_array(arrays, "alphas", np.float64, None), "alphas")
+    cv_scores = _array(arrays, "cv_scores", np.float64, None, len(alphas))
+    best = check_integer(fitted["best_index"], "best_index", minimum=0)
+    return {
+        "alphas_": alphas,
+        "cv_scores_": cv_scores,
+        "cv_neurons_": _array(arrays, "cv_neurons", np.int64, *cv_scores.shape),
+        "best_index_": best,
+        "best_score_": float(np.mean(cv_scores[:, best])),
+    }
+
+
+def _array(arrays: dict[str, np.ndarray], name: str, dtype: Any, *shape: int | None) -> np.ndarray:
+    """An array of a file, if it has this dtype and this shape; None stands for any length."""
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
     )
+    if array.dtype != dtype or not fits:
+        raise ValueError(f"{name} has dtype {array.dtype} and shape {array.shape}")
+    return array
+
+
+def _finite(array: np.ndarray, name: str) -> np.ndarray:
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinity")
+    return array
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _progress(record: np.ndarray) -> Progress:

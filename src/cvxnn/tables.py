@@ -2,7 +2,8 @@
 
 A column holds texts, or numbers where the file has a type for them; None and NaN are missing.
 Whether texts are numbers is decided when somebody asks for numbers, so that the answer can name
-the row that is none. Rows are counted as in the file: the header of a CSV file is row 1.
+the row that is none. Rows are counted as a spreadsheet shows them: the header of a CSV file is row
+1, blank lines count, and lines inside quotes do not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import io
 import re
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ MISSING = frozenset(
     {"", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "nil", "missing"}
 )
 DELIMITERS = (",", ";", "\t", "|")
+SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".gz")  # what tables are called
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _FOREIGN = {  # how files begin that are often taken for tables
     b"PK\x03\x04": "a zip archive or an Excel file: save the sheet as CSV",
@@ -35,6 +37,7 @@ _FOREIGN = {  # how files begin that are often taken for tables
     b"BZh": "compressed by bzip2: unpack it first, or use gzip",
     b"\xfd7zXZ": "compressed by xz: unpack it first, or use gzip",
 }
+_MODEL_FILE = re.compile(rb".{8}\{.*cvxnn-model", re.DOTALL)  # see `modelfile.py`
 
 
 class TableError(ValueError):
@@ -48,7 +51,7 @@ class Table:
     columns : name -> an object array of texts (None is missing) or a float array (NaN is missing).
     source : what messages call the table.
     row_numbers : those of the rows, in the file.
-    decimal_comma : texts such as 1,5 are numbers.
+    decimal_comma : texts such as 1,5 are numbers, in columns without decimal points.
     notes : what was done to make sense of the file, in words.
     """
 
@@ -57,6 +60,16 @@ class Table:
     row_numbers: np.ndarray | None = None
     decimal_comma: bool = False
     notes: tuple[str, ...] = ()
+    _known: dict[str, tuple[np.ndarray, int | None]] = field(
+        default_factory=dict, init=False, repr=False
+    )  # what `_parsed` has found
+
+    def __post_init__(self) -> None:
+        for name, values in self.columns.items():
+            if not isinstance(values, np.ndarray) or values.dtype not in (object, np.float64):
+                raise TypeError(f"column {name!r} must be an array of texts or of floats")
+            if values.shape != (len(self),):
+                raise ValueError(f"column {name!r} has shape {values.shape}, not ({len(self)},)")
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
@@ -82,18 +95,47 @@ class Table:
 
     def _hint(self, name: str) -> str:
         folded = {other.casefold(): other for other in self.columns}
-        near = difflib.get_close_matches(name.casefold(), folded, n=1)
-        hint = f": did you mean {folded[near[0]]!r}? It has " if near else "; it has "
-        listed = ", ".join(map(repr, self.names[:12]))
-        return hint + listed + (", ..." if len(self.columns) > 12 else "")
+        near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+        if near:
+            return f": did you mean {folded[near[0]]!r}? It has {listed(self.names)}"
+        if len(self.columns) == 1:
+            return f"; it has one column only, {listed(self.names)}: is that the right delimiter?"
+        no_header = any(map(_is_number, self.columns))
+        return f"; it has {listed(self.names)}" + (": is the first row a header?" * no_header)
 
     def is_numeric(self, name: str) -> bool:
         """Whether every value of the column that is not missing is a number."""
-        values = self.column(name)
-        return values.dtype != object or all(map(self._is_number, _present(values)))
+        return self.first_text(name) is None
 
-    def _is_number(self, text: str) -> bool:
-        return _is_number(text) or (self.decimal_comma and _is_comma_number(text))
+    def first_text(self, name: str) -> int | None:
+        """The first row whose value is neither missing nor a number."""
+        return self._parsed(name)[1]
+
+    def _parsed(self, name: str) -> tuple[np.ndarray, int | None]:
+        """The numbers of a column, NaN where there is none, and the first row with a text."""
+        values = self.column(name)
+        if values.dtype != object:
+            return values, None
+        if name not in self._known:
+            point = "," if self.has_decimal_commas(name) else "."
+            numbers, first = np.full(len(values), np.nan), None
+            for i, text in enumerate(values):
+                if text is not None and _is_number(text, point):
+                    numbers[i] = float(text.replace(point, "."))
+                elif text is not None and first is None:
+                    first = i
+            self._known[name] = numbers, first
+        return self._known[name]
+
+    def has_decimal_commas(self, name: str) -> bool:
+        """Whether numbers of the column are written like 1,5."""
+        values = self.column(name)
+        if not self.decimal_comma or values.dtype != object:
+            return False
+        texts = [text for text in values if text is not None]
+        return any("," in text and _is_number(text, ",") for text in texts) and not any(
+            "." in text and _is_number(text) for text in texts
+        )
 
     def missing(self, name: str) -> np.ndarray:
         values = self.column(name)
@@ -103,21 +145,17 @@ class Table:
 
     def numbers(self, name: str) -> np.ndarray:
         """The column as numbers, NaN where missing; infinity and other texts are refused."""
-        values = self.column(name)
-        if values.dtype == object:
-            numbers = np.full(len(values), np.nan)
-            for i, text in enumerate(values):
-                if text is None:
-                    continue
-                if not self._is_number(text):
-                    raise TableError(f"{self.place(name, i)}: {_short(text)} is not a number")
-                numbers[i] = float(text.replace(",", ".") if self.decimal_comma else text)
-        else:
-            numbers = values
+        numbers, wrong = self._parsed(name)
+        values = self.columns[name]
+        if wrong is not None:
+            raise TableError(f"{self.place(name, wrong)}: {short(values[wrong])} is not a number")
         infinite = np.flatnonzero(np.isinf(numbers))
         if len(infinite):
             value = values[infinite[0]]
-            raise TableError(f"{self.place(name, infinite[0])}: {value} is not finite")
+            raise TableError(
+                f"{self.place(name, infinite[0])}: {value} is not finite; leave the field empty if "
+                "the value is missing"
+            )
         return numbers
 
     def texts(self, name: str) -> np.ndarray:
@@ -135,7 +173,18 @@ class Table:
 
 def number_text(value: float) -> str:
     """A number as text: 3 rather than 3.0, and all digits it takes otherwise."""
-    return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(float(value))
+    whole = abs(value) < 2**53 and value == int(value)
+    return str(int(value)) if whole else repr(float(value))
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Some names, for messages."""
+    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
+
+
+def short(text: str) -> str:
+    """A text, for messages."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
 
 
 def read_table(
@@ -143,7 +192,8 @@ def read_table(
 ) -> Table:
     """Read a table with a header from a CSV, TSV or Parquet file, gzipped or not.
 
-    delimiter : of a text file; None to find it in the header, among comma, semicolon, tab and |.
+    delimiter : of a text file, "tab" for one; None to find it in the header, among comma,
+        semicolon, tab and |.
     encoding : of a text file; None for UTF-8, or UTF-16 with a byte order mark.
     """
     path = Path(path)
@@ -154,13 +204,15 @@ def read_table(
     content = path.read_bytes()
     if content.startswith(b"\x1f\x8b"):
         content = _unzipped(path, content)
-    if not content.strip():
+    if not content:
         raise TableError(f"{path} is empty")
     if content.startswith(b"PAR1"):
         return _read_parquet(path, content)
     for beginning, what in _FOREIGN.items():
         if content.startswith(beginning):
             raise TableError(f"{path} is {what}")
+    if _MODEL_FILE.match(content):
+        raise TableError(f"{path} is a model file, not a table")
     return _read_text(path, _decoded(path, content, encoding), delimiter)
 
 
@@ -178,7 +230,7 @@ def _decoded(path: Path, content: bytes, encoding: str | None) -> str:
     try:
         text = content.decode(encoding)
     except LookupError as error:
-        raise TableError(f"there is no encoding {encoding!r}") from error
+        raise TableError(f"there is no encoding {encoding!r}; utf-8 or latin-1 are some") from error
     except UnicodeError as error:
         start = getattr(error, "start", None)
         row = "" if start is None else f", row {content.count(bytes([10]), 0, start) + 1}"
@@ -187,79 +239,96 @@ def _decoded(path: Path, content: bytes, encoding: str | None) -> str:
             f"{path}{row}: not text in the encoding {name}; give its own, such as latin-1"
         ) from error
     if "\0" in text:
-        raise TableError(f"{path} is not a text file: it holds zero bytes")
-    return text
+        raise TableError(
+            f"{path} is not a table: it holds zero bytes, as text does in the encoding utf-16 only"
+        )
+    return text.removeprefix("\ufeff")
 
 
 def _read_text(path: Path, text: str, delimiter: str | None) -> Table:
     if delimiter is None:
         delimiter = _found_delimiter(path, text)
-    elif len(delimiter) != 1:
+    delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
         raise TableError(f"the delimiter must be one character, got {delimiter!r}")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    try:
-        for fields in reader:
-            if fields:  # blank lines are none
-                rows.append([field.strip() for field in fields])
-                lines.append(reader.line_num)
-    except csv.Error as error:
-        raise TableError(f"{path}, line {reader.line_num}: {error}") from error
-    header, *body = rows
-    for number, fields in enumerate(body, start=2):
+    records = _records(path, text, delimiter)
+    if not records:
+        raise TableError(f"{path} is empty")
+    (_, header), *body = records
+    for number, fields in body:
         if len(fields) != len(header):
             raise TableError(
-                f"{path}, row {number}: {len(fields)} fields, but the header has {len(header)} "
-                f"(line {lines[number - 1]} of the file)"
+                f"{path}, row {number}: {count(len(fields), 'field')}, but the header has "
+                f"{len(header)}"
             )
     if not body:
         raise TableError(f"{path} has a header, but no rows")
-    columns = [
-        np.array([_value(cell) for cell in column], dtype=object)
-        for column in zip(*body, strict=True)
-    ]
-    if all(_is_number(name) for name in header if name) and any(header):
+    counted = header == [str(k) for k in range(len(header))]  # as some programs name columns
+    if all(map(_is_number, header)) and not counted:
         raise TableError(
             f"{path} has no header: its first row holds numbers only; name the columns there"
         )
-    table = _named(path, header, columns, first_row=2)
-    return replace(table, decimal_comma=delimiter != ",")
+    columns = [
+        np.array([_value(cell) for cell in column], dtype=object)
+        for column in zip(*(fields for _, fields in body), strict=True)
+    ]
+    rows = np.array([number for number, _ in body])
+    return replace(_named(path, header, columns, rows), decimal_comma=delimiter != ",")
+
+
+def _records(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
+    """The rows that are not blank, with their numbers."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    number = 0
+    try:
+        for number, fields in enumerate(reader, start=1):
+            fields = [field.strip() for field in fields]
+            if fields not in ([], [""]):
+                rows.append((number, fields))
+    except csv.Error as error:
+        endless = "end of data" in str(error) or "field limit" in str(error)
+        what = "a quote is opened and not closed" if endless else str(error)
+        raise TableError(f"{path}, row {number + 1}: {what}") from error
+    return rows
 
 
 def _found_delimiter(path: Path, text: str) -> str:
     """The one that is most frequent in the header, outside quotes."""
-    header = next(line for line in text.splitlines() if line.strip())
-    bare = re.sub(r'"[^"]*"', "", header)
-    if path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) and "\t" in bare:
+    beginning = re.sub(r'"[^"]*"', "", text[:100_000])
+    header = next((line for line in re.split("[\r\n]", beginning) if line.strip()), "")
+    if path.name.lower().removesuffix(".gz").endswith((".tsv", ".tab")) and "\t" in header:
         return "\t"
-    return max(DELIMITERS, key=bare.count)
+    return max(DELIMITERS, key=header.count)
 
 
 def _value(cell: str) -> str | None:
     return None if cell.lower() in MISSING else cell
 
 
-def _named(path: Path, header: Sequence[str], columns: list[np.ndarray], first_row: int) -> Table:
-    """The table, if its names are fit for use. An unnamed first column that counts the rows is an
-    index that some programs write, and left out."""
-    notes = []
-    names = list(header)
-    if len(names) > 1 and names[0] == "" and _counts(columns[0]):
-        notes.append("the first column has no name and counts the rows: left out")
-        names, columns = names[1:], columns[1:]
-    unnamed = [k + 1 for k, name in enumerate(header) if name == "" and len(names) > k]
-    if "" in names:
-        raise TableError(f"{path}: column {unnamed[0]} has no name in the header")
-    repeated = [name for k, name in enumerate(names) if name in names[:k]]
-    if repeated:
-        raise TableError(f"{path} has more than one column {repeated[0]!r}")
-    rows = np.arange(len(columns[0])) + first_row
-    return Table(dict(zip(names, columns, strict=True)), str(path), rows, notes=tuple(notes))
+def _named(path: Path, header: Sequence[str], columns: list[np.ndarray], rows: np.ndarray) -> Table:
+    """The table, if its names are fit for use. Columns without a name are left out if they are
+    what programs write without being asked: an index at the beginning, or no values."""
+    notes, named = [], {}
+    for k, (name, values) in enumerate(zip(header, columns, strict=True)):
+        if name in named:
+            numbers = ": is the first row a header?" if _is_number(name) else ""
+            raise TableError(f"{path} has more than one column {name!r}{numbers}")
+        if name:
+            named[name] = values
+        elif k == 0 and len(header) > 1 and _counts(values):
+            notes.append("the first column has no name and counts the rows: left out")
+        elif all(value is None for value in values):
+            notes.append(f"column {k + 1} has neither a name nor values: left out")
+        else:
+            raise TableError(f"{path}: column {k + 1} has no name in the header")
+    if not named:
+        raise TableError(f"{path} has no column with a name")
+    return Table(named, str(path), rows, notes=tuple(notes))
 
 
 def _counts(values: np.ndarray) -> bool:
-    texts = [str(value) for value in values]
+    texts = [number_text(v) if isinstance(v, float) else v for v in values]
     return any(texts == [str(k + start) for k in range(len(texts))] for start in (0, 1))
 
 
@@ -274,17 +343,15 @@ def _read_parquet(path: Path, content: bytes) -> Table:
     try:
         data = parquet.read_table(io.BytesIO(content))
     except (pyarrow.ArrowException, OSError) as error:
-        raise TableError(f"{path} is a damaged Parquet file: {error}") from error
+        raise TableError(f"{path} is a damaged Parquet file: {_first_line(error)}") from error
     names = [str(name) for name in data.column_names]
     index = [k for k, name in enumerate(names) if re.fullmatch(r"__index_level_\d+__", name)]
     data = data.drop_columns([names[k] for k in index]) if index else data
     names = [name for k, name in enumerate(names) if k not in index]
-    if not names:
-        raise TableError(f"{path} has no columns")
     if data.num_rows == 0:
         raise TableError(f"{path} has columns, but no rows")
     columns = [_arrow_column(path, name, data.column(k)) for k, name in enumerate(names)]
-    return _named(path, names, columns, first_row=1)
+    return _named(path, names, columns, np.arange(data.num_rows) + 1)
 
 
 def _arrow_column(path: Path, name: str, column: Any) -> np.ndarray:
@@ -293,13 +360,12 @@ def _arrow_column(path: Path, name: str, column: Any) -> np.ndarray:
     kind = column.type
     if types.is_dictionary(kind):
         column, kind = column.cast(kind.value_type), kind.value_type
-    if types.is_nested(kind) or types.is_binary(kind):
+    if types.is_nested(kind) or "binary" in str(kind):
         raise TableError(f"{path}, column {name!r}: values of type {kind} cannot be used")
     values = column.to_pylist()
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return np.array([np.nan if v is None else float(v) for v in values])
-    if types.is_decimal(kind):
-        return np.array([np.nan if v is None else float(v) for v in values])
+    # as programs write them to CSV, so that False is False there and here
     return np.array([None if v is None else _value(str(v).strip()) for v in values], dtype=object)
 
 
@@ -319,17 +385,16 @@ def _cell(value: Any) -> str:
     return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
 
 
-def _present(values: np.ndarray) -> Iterable[str]:
-    return (value for value in values if value is not None)
+def _is_number(text: str, point: str = ".") -> bool:
+    """Whether a text is a number; float() would take 1_000 and nan, too."""
+    plain = text if point == "." else text.replace(".", " ").replace(point, ".")
+    return _NUMBER.fullmatch(plain) is not None
 
 
-def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None  # float() would take 1_000 and nan, too
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
-def _is_comma_number(text: str) -> bool:
-    return "." not in text and _is_number(text.replace(",", ".", 1))
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")
+def count(number: int, noun: str) -> str:
+    """A number of things, for messages."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")

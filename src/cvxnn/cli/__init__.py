@@ -3,14 +3,16 @@
 
 Exit codes: 0 done; 1 a failure that is cvxnn's fault; 2 bad input or options; 3 done, but the
 tolerance was not met; 4 a certificate was not confirmed; 5 a file could not be read or written;
-130 interrupted.
+130 interrupted. With --json there is one JSON object on stdout whatever happens.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -40,6 +42,33 @@ class Failure(click.ClickException):
         vars(self)["exit_code"] = exit_code  # click has one for the class
 
 
+class _Commands(click.Group):
+    """Commands that end with a message and an exit code, in JSON as well if that is asked for."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.obj = {"json": "--json" in args}  # before they are known to be sound
+        return super().parse_args(context, args)
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except BaseException as error:
+            failure = _failure(error)
+            if failure is not None and context.obj["json"]:
+                told = {"error": failure.format_message(), "exit_code": failure.exit_code}
+                click.echo(json.dumps(told))
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().main(*args, **options)
+        except OSError as error:  # nobody takes what there is to say
+            click.echo(f"Error: output: {error.strerror}", err=True)
+            sys.exit(FILE_TROUBLE)
+
+
 # -- what options and commands have in common
 
 
@@ -60,9 +89,10 @@ def _writable(context: click.Context, parameter: click.Parameter, path: Path | N
         raise click.BadParameter(f"the folder {folder} cannot be written to.")
     if path.exists() and not path.is_file():
         raise click.BadParameter(f"{path} is no ordinary file.")
-    data = context.params.get("data")
-    if data is not None and path.exists() and Path(data).exists() and path.samefile(data):
-        raise click.BadParameter(f"{path} holds the data, which would be lost.")
+    for name in ("data", "model"):
+        given = context.params.get(name)
+        if given is not None and path.exists() and given.exists() and path.samefile(given):
+            raise click.BadParameter(f"{path} is the {name} file, which would be lost.")
     return path
 
 
@@ -76,9 +106,11 @@ def _columns(context: click.Context, parameter: click.Parameter, incomplete: str
     """Names of columns, for the shell to complete."""
     from cvxnn.tables import TableError, read_table
 
+    # an option that waits for its value ends the parsing before arguments are named
+    data = context.params.get("data") or next(iter(context.args), None)
     try:
-        names = read_table(context.params["data"]).names
-    except (TableError, KeyError, OSError):
+        names = [] if data is None else read_table(data).names
+    except (TableError, OSError):
         return []
     return [name for name in names if name.startswith(incomplete)]
 
@@ -115,15 +147,17 @@ def _together(*options: Callable[..., Any]) -> Callable[[Any], Any]:
     return apply
 
 
-_MODEL = click.argument("model", type=click.Path(path_type=Path))
+_MODEL = click.argument("model", type=click.Path(path_type=Path), is_eager=True)
 _DATA = click.argument("data", type=click.Path(path_type=Path), is_eager=True)
 _READING = _together(
-    click.option("--delimiter", help="Between columns; found in the header unless given."),
+    click.option(
+        "--delimiter", help="Between columns, such as ';' or tab; found in the header unless given."
+    ),
     click.option("--encoding", help="Of a text file, such as latin-1; UTF-8 unless given."),
 )
 _SPEAKING = _together(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines."),
-    click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+    click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
 )
 _SEED = click.option(
     "--seed",
@@ -134,7 +168,7 @@ _SEED = click.option(
 )
 _TOL = _number("--tol", 1e-4, "Relative duality gap at which training ends.", min=0)
 _LEARNING = _together(
-    click.option("--target", required=True, shell_complete=_columns, help="The column to predict."),
+    click.option("--target", shell_complete=_columns, help="The column to predict.  [required]"),
     click.option(
         "--task",
         type=click.Choice(["classification", "regression"]),
@@ -184,40 +218,33 @@ _LEARNING = _together(
 
 
 def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a command with a console; turn what goes wrong into a message and an exit code."""
+    """Run a command with a console, and end with the exit code that it returns."""
 
     @wraps(command)
     def run(*args: Any, as_json: bool = False, quiet: bool = False, **options: Any) -> None:
         from cvxnn.cli.console import Console
 
-        console = Console(as_json=as_json, quiet=quiet)
-        try:
-            code = command(console, *args, **options)
-        except BaseException as error:
-            failure = _failure(error)
-            if failure is None:
-                raise
-            console.result({"error": failure.message, "exit_code": failure.exit_code})
-            raise failure from error
+        code = command(Console(as_json=as_json, quiet=quiet), *args, **options)
         if code:
             raise click.exceptions.Exit(code)
 
     return run
 
 
-def _failure(error: BaseException) -> Failure | None:
+def _failure(error: BaseException) -> click.ClickException | None:
     """The message for an error; None to let it pass."""
+    if isinstance(error, click.ClickException):
+        return error
     if isinstance(error, KeyboardInterrupt):
         return Failure(str(error) or "interrupted; nothing was written", INTERRUPTED)
-    if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
+    if isinstance(error, (click.exceptions.Exit, click.Abort)):
         return None
     if not isinstance(error, Exception) or os.environ.get("CVXNN_DEBUG"):
         return None
     if isinstance(error, OSError):
         if error.errno == errno.EPIPE:
             return None  # whoever read has left; click ends quietly
-        name = f"{error.filename}: " if error.filename else ""
-        return Failure(f"{name}{error.strerror or error}", FILE_TROUBLE)
+        return Failure(f"{error.filename or 'output'}: {error.strerror or error}", FILE_TROUBLE)
     if isinstance(error, MemoryError):
         return Failure(f"not enough memory: {error or 'take fewer patterns or rows'}", BAD_INPUT)
     if isinstance(error, (ValueError, ImportError)):
@@ -233,6 +260,7 @@ def _failure(error: BaseException) -> Failure | None:
 
 
 @click.group(
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="cvxnn COMMAND --help has options and examples.",
 )

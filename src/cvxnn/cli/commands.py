@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,20 +15,63 @@ import click
 import numpy as np
 
 from cvxnn.certificates import Certificate
-from cvxnn.cli import BAD_INPUT, INTERRUPTED, NOT_CONFIRMED, NOT_CONVERGED, Failure
+from cvxnn.cli import (
+    BAD_INPUT,
+    FILE_TROUBLE,
+    INTERRUPTED,
+    NOT_CONFIRMED,
+    NOT_CONVERGED,
+    Failure,
+)
 from cvxnn.cli.console import Console
-from cvxnn.modelfile import write_atomically
+from cvxnn.modelfile import ModelFileError, write_atomically
 from cvxnn.models import Model, fit_path, pose
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers import Solution, Status, solve
-from cvxnn.tables import Table, read_table, write_csv
+from cvxnn.tables import SUFFIXES, Table, TableError, count, listed, read_table, write_csv
+
+# -- what goes in and out
+
+
+def _load(path: Path) -> Model:
+    if path.is_dir() or not path.exists():
+        raise Failure(f"there is no model file {path}", BAD_INPUT)
+    try:
+        return Model.load(path)
+    except ModelFileError as error:
+        if path.suffix.lower() not in SUFFIXES:
+            raise
+        raise Failure(
+            f"{path} is not a model file; the model comes first, then the table", BAD_INPUT
+        ) from error
+
+
+def _named(target: str | None, table: Table) -> str:
+    if target is None:
+        raise Failure(
+            f"--target has to name the column to predict; {table.source} has {listed(table.names)}",
+            BAD_INPUT,
+        )
+    return target
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise Failure(f"{path} could not be written: {reason}", FILE_TROUBLE) from error
+
+
+# -- the commands
 
 
 def fit(
     console: Console,
     data: Path,
     output: Path,
-    target: str,
+    target: str | None,
     alpha: float | None,
     folds: int,
     rule: str,
@@ -38,7 +83,8 @@ def fit(
     **settings: Any,
 ) -> int:
     table = read_table(data, delimiter=delimiter, encoding=encoding)
-    console.say(f"{data}: {len(table)} rows, {len(table.names)} columns")
+    target = _named(target, table)
+    console.say(f"{data}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
     choosing: dict[str, Any] = (
         {} if alpha is not None else {"cv": folds, "rule": rule, "n_jobs": jobs or None}
     )
@@ -56,13 +102,18 @@ def fit(
                 **settings,
             )
         except KeyboardInterrupt:
+            if alpha is not None:
+                raise
             raise KeyboardInterrupt(
                 "interrupted while alpha was being chosen; nothing was written (--alpha gives one, "
                 "and then the best network so far is kept)"
             ) from None
     for text in model.notes:
         console.note(text)
-    model.save(output)
+    if _exit_code(model) == INTERRUPTED:
+        console.note("interrupted: this is the best network so far", "warning")
+    with _writing(output):
+        model.save(output)
     _say_model(console, model)
     console.say(f"written to {output}")
     console.result({"model": str(output), **_about(model)})
@@ -70,8 +121,7 @@ def fit(
 
 
 def _exit_code(model: Model) -> int:
-    if getattr(model.estimator, "solution_", None) is None:
-        return 0 if model.estimator.converged_ else NOT_CONVERGED
+    """Of a model that has just been solved for."""
     if model.estimator.solution_.status is Status.INTERRUPTED:
         return INTERRUPTED
     return 0 if model.estimator.converged_ else NOT_CONVERGED
@@ -135,14 +185,8 @@ def _about(model: Model) -> dict[str, Any]:
             "relative_gap": certificate.relative_gap,
             "scope": certificate.scope,
         },
-        "scores": model.scores,
+        "scores": {part.replace(" ", "_"): values for part, values in model.scores.items()},
     }
-
-
-def _load(path: Path) -> Model:
-    if path.is_dir() or not path.exists():
-        raise Failure(f"there is no model file {path}", BAD_INPUT)
-    return Model.load(path)
 
 
 def predict(
@@ -155,21 +199,21 @@ def predict(
 ) -> int:
     loaded = _load(model)
     table = read_table(data, delimiter=delimiter, encoding=encoding)
-    columns, notes = loaded.predict(table)
+    with console.warnings_as_notes():
+        columns, notes = loaded.predict(table)
     known = {column.name for column in loaded.encoder.columns} | {loaded.target.name}
     extra = [name for name in table.names if name not in known | {loaded.target.weight}]
     if extra:
-        shown = ", ".join(map(repr, extra[:8])) + (", ..." if len(extra) > 8 else "")
-        notes.append(f"columns that the model does not know are not used: {shown}")
+        notes.append(f"columns that the model does not know are not used: {listed(extra, 8)}")
     for text in notes:
         console.note(text)
-    if console.as_json:
-        console.result({"rows": len(table), "output": output and str(output), **columns})
     if output is not None:
-        write_atomically(output, write_csv(columns).encode())
-        console.say(f"{len(table)} predictions written to {output}")
+        with _writing(output):
+            write_atomically(output, write_csv(columns).encode())
+        console.say(f"{count(len(table), 'prediction')} written to {output}")
     elif not console.as_json:
         click.echo(write_csv(columns), nl=False)
+    console.result({"rows": len(table), "output": output and str(output), **columns})
     return 0
 
 
@@ -177,6 +221,7 @@ def path(
     console: Console,
     data: Path,
     output: Path,
+    target: str | None,
     points: int,
     missing: str,
     plot: Path | None,
@@ -184,45 +229,63 @@ def path(
     encoding: str | None,
     **settings: Any,
 ) -> int:
+    if plot == output:
+        raise Failure(f"--plot and --output are both {plot}", BAD_INPUT)
     table = read_table(data, delimiter=delimiter, encoding=encoding)
+    target = _named(target, table)
     checkpoint = output.with_name(output.name + ".checkpoint")
     if checkpoint.exists():
         console.say(f"going on from {checkpoint}")
     if plot is not None:
         _pyplot()  # or an error before the work
-    with console.warnings_as_notes(), console.progress() as bars:
-        found = fit_path(
-            table,
-            n_alphas=points,
-            impute=missing == "impute",
-            checkpoint=checkpoint,
-            on_point=bars.count("point"),
-            **settings,
-        )
+    try:
+        with console.warnings_as_notes(), console.progress() as bars, _writing(checkpoint):
+            found = fit_path(
+                table,
+                target,
+                n_alphas=points,
+                impute=missing == "impute",
+                checkpoint=checkpoint,
+                on_point=bars.count("point"),
+                **settings,
+            )
+    except KeyboardInterrupt:  # before the first point, or after the last
+        raise KeyboardInterrupt(_kept(checkpoint, "interrupted")) from None
     for text in found.notes:
         console.note(text)
-    done = f"{len(found.points)} of {len(found.path.planned)} points"
+    done = f"{len(found.points)} of {count(len(found.path.planned), 'point')}"
     if not found.path.complete:
-        raise Failure(
-            f"{found.path.message} after {done}, which are kept in {checkpoint}; the same command "
-            "goes on from there",
-            INTERRUPTED,
-        )
+        raise KeyboardInterrupt(_kept(checkpoint, f"{found.path.message} after {done}"))
     text = write_csv({name: [point[name] for point in found.points] for name in found.points[0]})
-    write_atomically(output, text.encode())
-    checkpoint.unlink(missing_ok=True)
+    with _writing(output):
+        write_atomically(output, text.encode())
     _say_path(console, found.points)
     if plot is not None:
-        from cvxnn.plots import plot_path
-
-        figure = plot_path(found.path)[0].figure
-        figure.savefig(plot, dpi=150)
-        _pyplot().close(figure)
+        with _writing(plot):
+            _draw(found.path, plot)
         console.say(f"drawn to {plot}")
+    checkpoint.unlink(missing_ok=True)
     console.say(f"{done} written to {output}")
     console.result({"output": str(output), "points": found.points})
     converged = all(solution.converged for solution in found.path)
     return 0 if converged else NOT_CONVERGED
+
+
+def _kept(checkpoint: Path, how: str) -> str:
+    if not checkpoint.exists():
+        return f"{how}; nothing was written"
+    return f"{how}; what is done is kept in {checkpoint}, and the same command goes on from there"
+
+
+def _draw(found: Any, plot: Path) -> None:
+    """Write the picture of a path, whole or not at all."""
+    from cvxnn.plots import plot_path
+
+    figure = plot_path(found)[0].figure
+    content = io.BytesIO()
+    figure.savefig(content, format=plot.suffix[1:].lower(), dpi=150)
+    _pyplot().close(figure)
+    write_atomically(plot, content.getvalue())
 
 
 def _say_path(console: Console, points: list[dict[str, float]]) -> None:
@@ -249,7 +312,8 @@ def certify(
 ) -> int:
     loaded = _load(model)
     table = read_table(data, delimiter=delimiter, encoding=encoding)
-    found = loaded.verify(table)
+    with console.warnings_as_notes():
+        found = loaded.verify(table)
     claimed = loaded.certificate
     console.say(f"{'confirmed' if found.agrees else 'NOT CONFIRMED'}: {found.scope}")
     console.table(
@@ -292,7 +356,8 @@ def improve(
         better = given.improve(
             table, n_patterns=n_patterns, alpha=alpha, tol=tol, random_state=seed
         )
-    return _changed(console, given, better, output)
+    _changed(console, given, better, output)
+    return _exit_code(better)
 
 
 def prune(
@@ -305,11 +370,15 @@ def prune(
 ) -> int:
     given = _load(model)
     table = read_table(data, delimiter=delimiter, encoding=encoding)
-    return _changed(console, given, given.prune(table), output)
+    with console.warnings_as_notes():
+        smaller = given.prune(table)
+    _changed(console, given, smaller, output)
+    return 0
 
 
-def _changed(console: Console, before: Model, after: Model, output: Path) -> int:
-    after.save(output)
+def _changed(console: Console, before: Model, after: Model, output: Path) -> None:
+    with _writing(output):
+        after.save(output)
     neurons = f"{before.network.n_neurons} -> {after.network.n_neurons}"
     rows = [("neurons", neurons)]
     if before.estimator.alpha_ == after.estimator.alpha_:
@@ -321,7 +390,6 @@ def _changed(console: Console, before: Model, after: Model, output: Path) -> int
     console.table(rows)
     console.say(f"written to {output}")
     console.result({"model": str(output), "before": _about(before), "after": _about(after)})
-    return 0 if after.estimator.converged_ else NOT_CONVERGED
 
 
 def export(console: Console, model: Path, output: Path | None, dtype: str) -> int:
@@ -333,13 +401,15 @@ def export(console: Console, model: Path, output: Path | None, dtype: str) -> in
     if loaded.target.classes is not None and hasattr(loaded.estimator, "predict_proba"):
         link = "logistic" if len(loaded.target.classes) == 2 else "softmax"
     network, features = loaded.network, loaded.encoder.features
-    if suffix == ".onnx":
-        network.to_onnx(output, link=link, dtype=dtype)
-    elif suffix == ".pt2":
-        _save_torch(network.to_torch(link=link, dtype=dtype), network.n_features, dtype, output)
-    else:
-        network.save(output)
-    console.say(f"written to {output}; it takes {len(features)} features, in this order:")
+    with _writing(output):
+        if suffix == ".onnx":
+            network.to_onnx(output, link=link, dtype=dtype)
+        elif suffix == ".pt2":
+            _save_torch(network.to_torch(link=link, dtype=dtype), network.n_features, dtype, output)
+        else:
+            network.save(output)
+    taken = count(len(features), "feature")
+    console.say(f"written to {output}; it takes {taken}, in this order:")
     for k, name in enumerate(features):
         console.say(f"  {k:4d}  {name}")
     if loaded.target.classes:
@@ -370,7 +440,42 @@ def report(
     delimiter: str | None,
     encoding: str | None,
 ) -> int:
-    raise NotImplementedError
+    from cvxnn.reports import report
+
+    loaded = _load(model)
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    try:
+        rows, held_out = loaded.training_rows(table), loaded.held_out_rows(table)
+    except TableError:  # another table, which has to have the columns all the same
+        console.note(f"{data} is not the table that the model was trained on")
+        table = table.select(~table.missing(loaded.target.name))
+        weights = loaded.target.weights(table)
+        rows = loaded.encoder.encode(table)[0], loaded.target.values(table), weights
+        held_out = None
+    X, y, weights = rows
+    facts = [
+        ("model file", model.name),
+        ("data", data.name),
+        ("target", loaded.target.name),
+        ("columns", ", ".join(column.name for column in loaded.encoder.columns)),
+        ("trained with", ", ".join(f"{k} {v}" for k, v in (loaded.versions or {}).items())),
+    ]
+    with _writing(output):
+        report(
+            loaded.estimator,
+            X,
+            y,
+            output,
+            sample_weight=weights,
+            test=held_out if held_out is not None and len(held_out[1]) else None,
+            title=title or f"{loaded.target.name}, from {data.name}",
+            feature_names=loaded.encoder.features,
+            notes="\n\n".join(loaded.notes) or None,
+            facts=facts,
+        )
+    console.say(f"written to {output}; open it in a browser")
+    console.result({"output": str(output), "rows": len(y)})
+    return 0
 
 
 def bench(
@@ -389,9 +494,8 @@ def bench(
     if data is None:
         table, target = _breast_cancer(), target or "diagnosis"
     else:
-        if target is None:
-            raise Failure("--target has to name the column to predict", BAD_INPUT)
         table = read_table(data, delimiter=delimiter, encoding=encoding)
+        target = _named(target, table)
     problem = pose(table, target, kind=kind, alpha=alpha, n_patterns=n_patterns, seed=seed)
     console.say(str(problem))
     results = []
@@ -404,6 +508,8 @@ def bench(
             console.say(f"  {name:<8} failed: {error}")
             results.append({"solver": name, "status": f"failed: {error}"})
             continue
+        if solution.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
         seconds = time.process_time() - started
         results.append(_result(name, solution, seconds))
         gap = solution.certificate.relative_gap

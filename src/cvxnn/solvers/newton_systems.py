@@ -405,6 +405,17 @@ class CoupledInverse:
         return y
 
 
+def _joint_is_cheaper(sizes: list[int], n: int) -> bool:
+    """Whether to factor one matrix for the columns of all outputs, instead of n x n matrices."""
+    total = sum(sizes)
+    if total > MAX_COUPLED or n > MAX_COUPLED_ROWS:
+        return total <= MAX_COUPLED
+    smaller = [min(size, n) for size in sizes]
+    joint = total**3 / 3 + n * total**2
+    apart = sum(n * s * (size + n) + s**3 / 3 for size, s in zip(sizes, smaller, strict=True))
+    return joint <= apart + n**3 / 3
+
+
 class JointSolver:
     """Solves for the steps of all outputs, directly where that is possible, else by preconditioned
     conjugate gradients. Preconditioners are kept for later systems as long as they serve."""
@@ -430,7 +441,7 @@ class JointSolver:
         if len(formed) == len(systems):
             if root.unit is None:
                 return root.apply(self._directly(b))
-            if sum(map(len, formed)) <= MAX_COUPLED:
+            if _joint_is_cheaper([len(columns) for columns in formed], len(b)):
                 return root.apply(self._coupled(formed, b))
         iterated = [system for system in systems if isinstance(system, ProductSystem)]
         for system in iterated:
