@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer
 
 DOCS = Path(__file__).parent
 COMMANDS = (
-    "head -c 300 cancer.csv",
+    "cut -d, -f1-4,31 cancer.csv | head -4",
     "cvxnn fit cancer.csv --target diagnosis -o model.cvxnn",
     "cvxnn certify model.cvxnn cancer.csv",
     "cvxnn predict model.cvxnn new.csv -o predictions.csv",
@@ -45,8 +45,7 @@ def main() -> None:
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-            output = "\n".join(line[:110] for line in process.stdout.rstrip().splitlines())
-            lines.append(f"$ {command}\n{output}\n")
+            lines.append(f"$ {command}\n{process.stdout.rstrip()}\n")
     text = re.sub(r"[ \t]+$", "", "\n".join(lines), flags=re.MULTILINE)
     (DOCS / "session.txt").write_text(text)
 
