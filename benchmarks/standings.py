@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+import cvxnn
 from benchmarks.contest import GOAL, OURS, SOLVER, Entrant, Run, is_complete
 from benchmarks.record import Row, Rows, geometric_mean, markdown_table
 
 MAX_REASON = 120  # characters
-COLOURS = ("#1f5a96", "#c65d1e", "#3c7a3c", "#8a5aa8", "#7a7a7a", "#b5a000")
 
 
 @dataclass(frozen=True)
@@ -176,33 +176,16 @@ def missing(rows: Rows, planned: Iterable[str]) -> list[str]:
 
 
 def draw_profile(path: Path, seconds: Mapping[str, Sequence[float]], gap: float) -> None:
-    """A performance profile (Dolan and More, 2002): for each solver, the share of the problems
-    that it solves in at most so many times the time of the quickest."""
+    """The performance profile of these times; none if nobody has solved anything."""
     from matplotlib.figure import Figure
 
-    table = np.array(list(seconds.values()), dtype=float)  # (solvers, problems), inf: not solved
-    solvable = np.isfinite(table).any(axis=0)
-    if not solvable.any():
+    if not any(np.isfinite(row).any() for row in seconds.values()):
         return
-    factors = table[:, solvable] / table[:, solvable].min(axis=0)
-    end = 2 * factors[np.isfinite(factors)].max()
     figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, row, colour in zip(seconds, factors, COLOURS, strict=False):
-        solved = np.sort(row[np.isfinite(row)])
-        shares = np.arange(len(solved) + 1) / table.shape[1]
-        axes.step([1, *solved, end], [*shares, shares[-1]], where="post", color=colour, label=name)
-    axes.set_xscale("log")
-    axes.set(
-        xlim=(1, end),
-        ylim=(0, 1.03),
-        xlabel="times the seconds of the quickest",
-        ylabel="share of the problems solved",
-    )
-    title = f"{table.shape[1]} problems, to a relative gap of {gap:g} within the time limit"
+    axes = cvxnn.plot_performance_profile(seconds, figure.subplots())
+    problems = len(next(iter(seconds.values())))
+    title = f"{problems} problems, to a relative gap of {gap:g} within the time limit"
     axes.set_title(title, fontsize=10)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
