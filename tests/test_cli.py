@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import fcntl
+import gzip
+import io
+import json
 import os
+import pty
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import termios
+import textwrap
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import matplotlib.image
 import numpy as np
+import onnxruntime
+import pandas as pd
 import pytest
+import torch
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import cvxnn
-from cvxnn.cli import main
+from cvxnn import Status, modelfile
+from cvxnn.cli import EXIT_CODES, main
+from cvxnn.models import Model
+from cvxnn.tables import read_table
 
+CVXNN = Path(sys.executable).with_name("cvxnn")
 QUICK = ("--patterns", "20", "--tol", "1e-2")
 
 
@@ -170,3 +189,834 @@ def test_the_installed_command_refuses_without_a_traceback(tmp_path):
     assert "there is no folder" in result.stderr
     assert "Traceback" not in result.stderr
     assert os.listdir(tmp_path) == []
+
+
+# ------------------------------------------------------------------- a table and its model
+
+N = 60
+TRAINING = ("--patterns", "10", "--alpha", "0.02")
+
+
+def make_rows(n=N, seed=0):
+    """Columns of a small table: numbers, texts, a missing value, two classes and a number."""
+    rng = np.random.default_rng(seed)
+    a, b = np.round(rng.standard_normal((2, n)), 3)
+    city = rng.choice(["Lima", "Oslo", "Rome"], n)
+    value = np.abs(a) - b + (city == "Oslo") + 0.2 * rng.standard_normal(n)
+    return {
+        "id": [f"row {k}" for k in range(n)],
+        "a": [f"{x:.3f}" for x in a],
+        "b": ["" if k == 3 else f"{x:.3f}" for k, x in enumerate(b)],
+        "city": city.tolist(),
+        "label": np.where(value > 0.8, "yes", "no").tolist(),
+        "value": [f"{x:.4f}" for x in 10 + value],
+    }
+
+
+def csv_text(columns, delimiter=",", end="\n"):
+    lines = [delimiter.join(columns), *map(delimiter.join, zip(*columns.values(), strict=True))]
+    return end.join(lines) + end
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with data.csv and models of it."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "data.csv").write_text(csv_text(make_rows()))
+    table = read_table(folder / "data.csv")
+    settings = {"alpha": 0.02, "n_patterns": 10}
+    Model.fit(table, "label", ignore=["value"], **settings).save(folder / "model.cvxnn")
+    Model.fit(table, "value", ignore=["label"], **settings).save(folder / "number.cvxnn")
+    Model.fit(table, "city", **settings).save(folder / "three.cvxnn")
+    return folder
+
+
+@pytest.fixture
+def files(run, trained):
+    """The folder of `run`, with data.csv and the models."""
+    for file in trained.iterdir():
+        Path(file.name).write_bytes(file.read_bytes())
+    return {file.name for file in trained.iterdir()}
+
+
+def new_files(before):
+    return set(os.listdir()) - before
+
+
+def fit(run, *options, data="data.csv", target="label"):
+    result = run("fit", data, "--target", target, *TRAINING, *options)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def value_of(output, label):
+    """The value beside a label of a command."""
+    return re.search(rf"^ *{label}  +(.*?)$", output, flags=re.MULTILINE).group(1)
+
+
+def only_json(result):
+    """The one JSON object on stdout."""
+    return json.loads(result.stdout)
+
+
+# ----------------------------------------------------------------------------------- fit
+
+
+def test_fit_says_what_was_done_and_what_is_proven(run, files):
+    result = fit(run, "--ignore", "value", "-o", "new.cvxnn")
+    assert new_files(files) == {"new.cvxnn"}
+    model = Model.load("new.cvxnn")
+    assert result.stdout.startswith("data.csv: 60 rows, 6 columns\n")
+    assert value_of(result.stdout, "task").startswith("classification, 2 classes of 'label'")
+    assert value_of(result.stdout, "features") == "6 of 3 columns"
+    assert value_of(result.stdout, "rows") == "48 trained on, 12 held out"
+    assert value_of(result.stdout, "alpha") == "0.02, given"
+    assert (
+        value_of(result.stdout, "network") == f"{model.network.n_neurons} neurons, from 10 patterns"
+    )
+    objective, bound = (float(value_of(result.stdout, x)) for x in ("objective", "lower bound"))
+    assert 0 < bound <= objective == pytest.approx(model.certificate.objective, rel=1e-7)
+    assert "Proven: no network with these patterns" in result.stdout
+    assert "Not proven" in result.stdout
+    assert result.stdout.endswith("written to new.cvxnn\n")
+    assert result.stderr.splitlines() == [
+        "note: column 'id' has another text in every row: left out",
+        "note: missing values are filled in and marked: 'b'",
+    ]
+
+
+def test_fit_is_model_fit(run, files):
+    fit(run, "--ignore", "value", "--ignore", "id", "--model", "gated", "--seed", "3", "-o", "x")
+    table = read_table("data.csv")
+    expected = Model.fit(
+        table, "label", kind="gated", ignore=["id", "value"], seed=3, alpha=0.02, n_patterns=10
+    )
+    found = Model.load("x")
+    assert found.network.W1.tobytes() == expected.network.W1.tobytes()
+    assert found.certificate == expected.certificate
+    assert found.notes == expected.notes
+    assert found.rows.tolist() == expected.rows.tolist()
+
+
+def test_fit_chooses_alpha_by_cross_validation(run, files):
+    result = run(
+        "fit",
+        "data.csv",
+        "--target",
+        "value",
+        "--patterns",
+        "8",
+        "--folds",
+        "2",
+        "--rule",
+        "one_se",
+    )
+    assert result.exit_code == 0, result.output
+    estimator = Model.load("model.cvxnn").estimator
+    assert estimator.cv_scores_.shape[0] == 2
+    assert estimator.rule == "one_se"
+    assert value_of(result.stdout, "alpha") == f"{estimator.alpha_:.4g}, chosen by cross-validation"
+    assert value_of(result.stdout, "task").startswith("regression of 'value'")
+    assert re.match(r"rmse .*, r2 ", value_of(result.stdout, "held out rows"))
+
+
+def test_fit_for_machines(run, files):
+    result = fit(run, "--json", "-o", "new.cvxnn")
+    told, model = only_json(result), Model.load("new.cvxnn")
+    assert result.stderr == ""
+    assert told["model"] == "new.cvxnn"
+    assert (told["task"], told["target"]) == ("classification", "label")
+    assert told["classes"] == ["no", "yes"]
+    assert told["features"] == model.encoder.features
+    assert told["rows"] == {"training": 48, "held_out": 12, "left_out": 0}
+    assert told["certificate"]["objective"] == model.certificate.objective
+    assert told["certificate"]["lower_bound"] == model.certificate.lower_bound
+    assert told["scores"]["held_out"] == model.scores["held out"]
+    assert told["converged"] is True
+    assert told["notes"] == list(model.notes)
+
+
+def test_quiet_commands_say_nothing(run, files):
+    commands = {
+        "fit": ("data.csv", "--target", "label", *TRAINING, "-o", "fit.cvxnn"),
+        "path": ("data.csv", "--target", "label", "--patterns", "10", "--points", "2"),
+        "certify": ("model.cvxnn", "data.csv"),
+        "prune": ("model.cvxnn", "data.csv"),
+        "improve": ("model.cvxnn", "data.csv"),
+        "export": ("model.cvxnn", "-o", "model.onnx"),
+        "predict": ("model.cvxnn", "data.csv", "-o", "predictions.csv"),
+    }
+    for name, arguments in commands.items():
+        result = run(name, *arguments, "--quiet")
+        assert (result.exit_code, result.output) == (0, ""), name
+    made = {"fit.cvxnn", "path.csv", "pruned.cvxnn", "improved.cvxnn", "model.onnx"}
+    assert new_files(files) == made | {"predictions.csv"}
+
+
+def test_quiet_errors_are_said(run, files):
+    result = run("fit", "data.csv", "--target", "lable", "--quiet")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "did you mean 'label'?" in result.stderr
+
+
+def test_a_tolerance_that_is_not_met_is_said_by_the_exit_code(run, files):
+    result = run("fit", "data.csv", "--target", "label", *TRAINING, "--tol", "0", "-o", "new.cvxnn")
+    assert result.exit_code == 3
+    assert "did not converge" in result.stderr
+    assert not Model.load("new.cvxnn").estimator.converged_
+    assert only_json(run("improve", "new.cvxnn", "data.csv", "--tol", "0", "--json"))["after"]
+    assert run("improve", "new.cvxnn", "data.csv", "--tol", "0").exit_code == 3
+    assert run("certify", "new.cvxnn", "data.csv").exit_code == 0  # what it claims is true
+
+
+def test_options_of_fit(run, files):
+    columns = make_rows()
+    columns["w"] = [str(k % 3) for k in range(N)]
+    Path("data.csv").write_text(csv_text(columns))
+
+    def told(*options, target="label"):
+        result = fit(run, *options, "--json", "-o", "x.cvxnn", target=target)
+        return only_json(result)
+
+    assert told("--holdout", "0")["rows"] == {"training": 60, "held_out": 0, "left_out": 0}
+    assert told("--holdout", "0.5")["rows"]["held_out"] == 30
+    assert told("--weight", "w")["rows"]["left_out"] == 20
+    assert told("--ignore", "id", "--ignore", "city")["columns"] == ["a", "b", "value", "w"]
+    assert told("--max-categories", "2")["columns"] == ["a", "b", "value", "w"]
+    assert told("--task", "regression", target="w")["task"] == "regression"
+    assert told(target="w")["classes"] == ["0", "1", "2"]
+    assert told("--seed", "1")["certificate"] != told("--seed", "2")["certificate"]
+    assert told("--seed", "1")["certificate"] == told("--seed", "1")["certificate"]
+    assert told("--tol", "1e-8")["certificate"]["relative_gap"] <= 1e-8
+    refused = run("fit", "data.csv", "--target", "label", "--missing", "refuse")
+    assert refused.exit_code == 2
+    assert "data.csv, column 'b', row 5: the value is missing" in refused.stderr
+
+
+FORMATS = {
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "Windows line ends": lambda text: text.replace("\n", "\r\n").encode(),
+    "byte order mark": lambda text: text.encode("utf-8-sig"),
+    "UTF-16": lambda text: text.encode("utf-16"),
+    "semicolons": lambda text: text.replace(",", ";").encode(),
+    "tabs": lambda text: text.replace(",", "\t").encode(),
+    "decimal commas": lambda text: text.replace(",", ";").replace(".", ",").encode(),
+    "lines in quotes": lambda text: re.sub(r"row (\d+)", r'"row\n\1"', text).encode(),
+    "parquet": lambda text: pd.read_csv(io.StringIO(text)).to_parquet(),
+}
+
+
+@pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS)
+def test_every_format_gives_the_same_model_and_predictions(run, files, make):
+    Path("same.data").write_bytes(make(csv_text(make_rows())))
+    fit(run, "--ignore", "value", "-o", "new.cvxnn", data="same.data")
+    expected, found = Model.load("model.cvxnn"), Model.load("new.cvxnn")
+    assert found.network.W1.tobytes() == expected.network.W1.tobytes()
+    assert found.fingerprint == expected.fingerprint
+    by_csv = run("predict", "model.cvxnn", "data.csv").stdout
+    assert run("predict", "model.cvxnn", "same.data").stdout == by_csv
+    assert run("certify", "model.cvxnn", "same.data").exit_code == 0
+
+
+# ------------------------------------------------------------------------------- predict
+
+
+def test_predictions_are_a_table_in_the_order_of_the_rows(run, files):
+    result = run("predict", "three.cvxnn", "data.csv", "-o", "predictions.csv")
+    assert result.exit_code == 0
+    assert result.stdout == "60 predictions written to predictions.csv\n"
+    frame = pd.read_csv("predictions.csv")
+    assert list(frame) == [
+        "prediction",
+        "probability_Lima",
+        "probability_Oslo",
+        "probability_Rome",
+    ]
+    model, table = Model.load("three.cvxnn"), read_table("data.csv")
+    X, _ = model.encoder.encode(table)
+    probabilities = frame.iloc[:, 1:].to_numpy()
+    assert probabilities.tobytes() == model.estimator.predict_proba(X).tobytes()
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-12)
+    assert frame["prediction"].tolist() == model.estimator.predict(X).tolist()
+    rows = Path("data.csv").read_text().splitlines()
+    Path("turned.csv").write_text("\n".join([rows[0], *rows[:0:-1]]) + "\n")
+    run("predict", "three.cvxnn", "turned.csv", "-o", "turned-predictions.csv")
+    turned = pd.read_csv("turned-predictions.csv")
+    assert turned["prediction"].tolist()[::-1] == frame["prediction"].tolist()
+
+
+def test_predictions_are_printed_and_nothing_else(run, files):
+    result = run("predict", "number.cvxnn", "data.csv")
+    assert result.exit_code == 0
+    header, *lines = result.stdout.splitlines()
+    assert header == "prediction"
+    model, table = Model.load("number.cvxnn"), read_table("data.csv")
+    assert [float(line) for line in lines] == model.predict(table)[0]["prediction"].tolist()
+    assert result.stderr == (
+        "note: columns that the model does not know are not used: 'id', 'label'\n"
+    )
+    assert run("predict", "number.cvxnn", "data.csv", "--quiet").stdout == result.stdout
+    assert new_files(files) == set()
+
+
+def test_predictions_for_machines(run, files):
+    told = only_json(run("predict", "model.cvxnn", "data.csv", "--json"))
+    frame = pd.read_csv(io.StringIO(run("predict", "model.cvxnn", "data.csv").stdout))
+    assert told["rows"] == N
+    for name in frame:
+        assert told[name] == frame[name].tolist()
+    written = only_json(run("predict", "model.cvxnn", "data.csv", "--json", "-o", "p.csv"))
+    assert written == told | {"output": "p.csv"}
+    assert Path("p.csv").read_text() == run("predict", "model.cvxnn", "data.csv").stdout
+
+
+def test_new_rows_without_the_target_and_with_surprises(run, files):
+    Path("new.csv").write_text("city,b,a,more\nOslo,0.5,1,x\nBonn,0.25,,y\n")
+    result = run("predict", "model.cvxnn", "new.csv")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 3
+    notes = result.stderr.splitlines()
+    assert len(notes) == 3
+    assert "column 'a': 1 missing value, the first in row 3" in notes[0]
+    assert "the first is 'Bonn' in row 3; they count as none" in notes[1]
+    assert notes[2].endswith("are not used: 'more'")
+
+
+def test_a_reader_that_leaves_is_no_error(trained):
+    command = f"{CVXNN} predict {trained}/model.cvxnn {trained}/data.csv -q | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert result.stdout == "prediction,probability_no,probability_yes\n"
+    assert result.stderr == ""
+
+
+# ---------------------------------------------------------------------------------- path
+
+
+def test_path_writes_a_table_of_certified_points(run, files):
+    command = ("path", "data.csv", "--target", "label", "--patterns", "10", "--points", "5")
+    result = run(*command, "--plot", "path.png")
+    assert result.exit_code == 0, result.output
+    assert new_files(files) == {"path.csv", "path.png"}
+    assert_is_picture("path.png")
+    frame = pd.read_csv("path.csv")
+    assert list(frame) == [
+        "alpha",
+        "objective",
+        "lower_bound",
+        "relative_gap",
+        "neurons",
+        "training_accuracy",
+        "training_log_loss",
+        "held_out_accuracy",
+        "held_out_log_loss",
+    ]
+    assert len(frame) == 5
+    assert frame["alpha"].iloc[-1] == pytest.approx(frame["alpha"].iloc[0] / 100)
+    assert (frame["lower_bound"] <= frame["objective"]).all()
+    assert (frame["relative_gap"] <= 1e-4).all()
+    assert frame["neurons"].iloc[0] == 0
+    assert "5 of 5 points written to path.csv" in result.stdout
+    told = only_json(run(*command, "--json"))
+    assert pd.DataFrame(told["points"]).equals(frame)
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a.svg"])
+def test_path_draws_to_the_format_of_the_name(run, files, name):
+    result = run(
+        *("path", "data.csv", "--target", "value", "--patterns", "5", "--points", "2"),
+        *("--plot", name),
+    )
+    assert result.exit_code == 0, result.output
+    assert Path(name).read_bytes().startswith({"a.pdf": b"%PDF", "a.svg": b"<?xml"}[name])
+
+
+def test_a_path_that_misses_its_tolerance(run, files):
+    result = run(
+        *("path", "data.csv", "--target", "label", "--patterns", "5", "--points", "2"),
+        *("--tol", "0", "--quiet"),
+    )
+    assert result.exit_code == 3
+    assert len(pd.read_csv("path.csv")) == 2
+
+
+# ------------------------------------------------------------------------------- certify
+
+
+def tamper(name, **claims):
+    """Change what a model file claims, and the checksum with it."""
+    content = modelfile.read(name)
+    content.description["certificate"] |= claims
+    modelfile.write(content, name)
+
+
+def test_certify_confirms_what_is_true(run, files):
+    for name in ("model.cvxnn", "number.cvxnn", "three.cvxnn"):
+        result = run("certify", name, "data.csv")
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("confirmed: C-ReLU over 10")
+        told = only_json(run("certify", name, "data.csv", "--json"))
+        assert told["confirmed"] is True
+        assert told["differences"] == []
+        assert told["lower_bound"] <= told["objective"]
+
+
+def test_certify_does_not_confirm_what_is_false(run, files):
+    claimed = Model.load("model.cvxnn").certificate
+    tamper("model.cvxnn", lower_bound=claimed.objective)
+    result = run("certify", "model.cvxnn", "data.csv")
+    assert result.exit_code == 4
+    assert result.stdout.startswith("NOT CONFIRMED")
+    assert "lower_bound: claimed" in value_of(result.stdout, "differs")
+    result = run("certify", "model.cvxnn", "data.csv", "--json")
+    assert result.exit_code == 4
+    assert only_json(result)["confirmed"] is False
+    assert len(only_json(result)["differences"]) == 1
+    assert run("certify", "model.cvxnn", "data.csv", "--quiet").exit_code == 4
+
+
+def test_certify_wants_the_rows_of_the_training(run, files):
+    columns = make_rows()
+    columns["a"][:] = columns["a"][::-1]
+    Path("other.csv").write_text(csv_text(columns))
+    result = run("certify", "model.cvxnn", "other.csv")
+    assert result.exit_code == 2
+    assert "its training rows are not the same" in result.stderr
+
+
+# ----------------------------------------------------------------------- prune, improve
+
+
+def test_prune_keeps_predictions(run, files):
+    result = run("prune", "model.cvxnn", "data.csv")
+    assert result.exit_code == 0, result.output
+    assert new_files(files) == {"pruned.cvxnn"}
+    told = only_json(run("prune", "model.cvxnn", "data.csv", "--json"))
+    assert told["after"]["neurons"] <= told["before"]["neurons"]
+    assert told["after"]["scores"]["training"] == pytest.approx(
+        told["before"]["scores"]["training"], rel=1e-6
+    )
+    assert run("certify", "pruned.cvxnn", "data.csv").exit_code == 0
+
+
+def test_improve_never_gets_worse(run, files):
+    result = run("improve", "model.cvxnn", "data.csv", "--patterns", "10", "-o", "better.cvxnn")
+    assert result.exit_code == 0, result.output
+    assert new_files(files) == {"better.cvxnn"}
+    before, after = (float(x) for x in value_of(result.stdout, "objective").split(" -> "))
+    assert after <= before
+    assert run("certify", "better.cvxnn", "data.csv").exit_code == 0
+    told = only_json(run("improve", "model.cvxnn", "data.csv", "--alpha", "0.1", "--json"))
+    assert told["after"]["alpha"] == 0.1
+    assert told["before"]["alpha"] == 0.02
+
+
+# -------------------------------------------------------------------------------- export
+
+
+@pytest.mark.parametrize("name", ["model", "number", "three"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_exported_networks_agree_with_predict(run, files, name, dtype):
+    model, table = Model.load(f"{name}.cvxnn"), read_table("data.csv")
+    X = model.encoder.encode(table)[0].astype(dtype)
+    columns, _ = model.predict(table)
+    predicted = columns.pop("prediction")
+    expected = np.column_stack(list(columns.values()) or [predicted])
+    tolerance = 1e-6 if dtype == "float64" else 1e-4
+    for suffix in ("onnx", "pt2"):
+        result = run("export", f"{name}.cvxnn", "-o", f"x.{suffix}", "--dtype", dtype)
+        assert result.exit_code == 0, result.output
+        listed = re.findall(r"^ +\d+  (.*)$", result.stdout, flags=re.MULTILINE)
+        assert listed == model.encoder.features
+        if suffix == "onnx":
+            session = onnxruntime.InferenceSession("x.onnx", providers=["CPUExecutionProvider"])
+            found = session.run(None, {"X": X})[-1]
+        else:
+            found = torch.export.load("x.pt2").module()(torch.asarray(X)).numpy()
+        if (name, suffix) == ("model", "pt2"):
+            assert "it gives the probability of 'yes'" in result.stdout
+            found = np.column_stack([1 - found, found])
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_exported_safetensors_are_the_network(run, files):
+    result = run("export", "model.cvxnn", "-o", "x.safetensors", "--json")
+    told, model = only_json(result), Model.load("model.cvxnn")
+    assert told["features"] == model.encoder.features
+    assert told["classes"] == ["no", "yes"]
+    assert cvxnn.load("x.safetensors").W1.tobytes() == model.network.W1.tobytes()
+
+
+# -------------------------------------------------------------------------- report, bench
+
+
+def test_report_writes_a_page(run, files):
+    result = run("report", "model.cvxnn", "data.csv", "--title", "A title")
+    assert result.exit_code == 0, result.output
+    assert new_files(files) == {"report.html"}
+    assert "<title>A title" in Path("report.html").read_text()
+    assert only_json(run("report", "model.cvxnn", "data.csv", "--json"))["output"] == "report.html"
+
+
+def test_bench_races_the_solvers(run, files):
+    command = ("bench", "data.csv", "--target", "label", "--model", "gated", "--patterns", "5")
+    limits = ("--tol", "1e-2", "--max-seconds", "1")
+    result = run(*command, *limits)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"^  newton +\d", result.stdout, flags=re.MULTILINE)
+    told = only_json(run(*command, *limits, "--json"))
+    gaps = {each["solver"]: each["relative_gap"] for each in told["solvers"]}
+    assert {"newton", "rfista"} <= set(gaps)
+    assert gaps["newton"] <= 1e-2
+    assert new_files(files) == set()
+
+
+# ----------------------------------------------------------------- errors, for machines too
+
+ERRORS = {
+    "unknown command": (("fti",), 2, "No such command 'fti'"),
+    "unknown option": (("fit", "data.csv", "--tagret", "x"), 2, "No such option"),
+    "missing argument": (("predict", "model.cvxnn"), 2, "Missing argument 'DATA'"),
+    "bad option": (("fit", "data.csv", "--alpha", "nan"), 2, "nan is not finite"),
+    "no target": (("fit", "data.csv"), 2, "--target has to name the column to predict; data.csv"),
+    "wrong target": (("fit", "data.csv", "--target", "labl"), 2, "did you mean 'label'"),
+    "no file": (("fit", "nix.csv", "--target", "label"), 2, "there is no file nix.csv"),
+    "no suffix": (("export", "model.cvxnn"), 2, "-o needs a name that ends in .onnx"),
+    "not written": (("predict", "model.cvxnn", "data.csv", "-o", "/proc/p.csv"), 5, "/proc/p.csv"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), ERRORS.values(), ids=ERRORS)
+def test_errors_are_one_json_object_too(run, files, arguments, code, message):
+    plain = run(*arguments)
+    assert plain.exit_code == code
+    assert plain.stdout == ""
+    assert message in plain.stderr
+    told = run(*arguments, "--json")
+    assert told.exit_code == code
+    assert set(only_json(told)) == {"error", "exit_code"}
+    assert message in only_json(told)["error"]
+    assert only_json(told)["exit_code"] == code
+    assert new_files(files) == set()
+
+
+def test_faults_are_called_so(run, files, monkeypatch):
+    def broken(*arguments, **options):
+        raise ZeroDivisionError("a secret")
+
+    monkeypatch.setattr("cvxnn.cli.commands.read_table", broken)
+    result = run("fit", "data.csv", "--target", "label", "--json")
+    assert result.exit_code == 1
+    assert "unexpected ZeroDivisionError: a secret; this is a fault of cvxnn" in result.stderr
+    assert only_json(result)["exit_code"] == 1
+    monkeypatch.setenv("CVXNN_DEBUG", "1")
+    assert isinstance(run("fit", "data.csv", "--target", "label").exception, ZeroDivisionError)
+
+
+def test_exit_codes_are_documented():
+    for code in EXIT_CODES:
+        assert re.search(rf"\b{code} ", cvxnn.cli.__doc__)
+
+
+# ------------------------------------------------------------------------------ completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(run, shell):
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert f"_CVXNN_COMPLETE={shell}_complete" in result.stdout
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=result.stdout, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("cvxnn f", ["fit"]),
+        ("cvxnn pr", ["predict", "prune"]),
+        ("cvxnn fit --ta", ["--target", "--task"]),
+        ("cvxnn fit data.csv --task ", ["classification", "regression"]),
+        ("cvxnn fit data.csv --target ", ["id", "a", "b", "city", "label", "value"]),
+        ("cvxnn fit --alpha 1 data.csv --ignore a --weight v", ["value"]),
+        ("cvxnn path data.csv --ignore l", ["label"]),
+        ("cvxnn bench data.csv --target c", ["city"]),
+        ("cvxnn bench --target ", []),
+        ("cvxnn fit nix.csv --target ", []),
+        ("cvxnn fit model.cvxnn --target ", []),
+    ],
+)
+def test_the_shell_completes_commands_options_and_columns(files, words, expected):
+    *before, last = words.split(" ")
+    complete = ShellComplete(main, {}, "cvxnn", "_CVXNN_COMPLETE")
+    found = complete.get_completions(before[1:], last)
+    assert [item.value for item in found] == expected
+
+
+def test_the_installed_command_completes(trained):
+    def completions(words, last):
+        environment = os.environ | {
+            "_CVXNN_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(last),
+        }
+        result = subprocess.run(
+            [CVXNN], env=environment, cwd=trained, capture_output=True, text=True, timeout=120
+        )
+        assert result.stderr == ""
+        return result.stdout.split()
+
+    assert completions("cvxnn ce", 1) == ["plain,certify"]
+    assert completions("cvxnn fit data.csv --target ci", 4) == ["plain,city"]
+
+
+# -------------------------------------------------------------- real processes and terminals
+
+
+def test_help_imports_nothing_heavy():
+    program = """
+        import sys
+        from cvxnn.cli import main
+
+        for arguments in (["--help"], ["fit", "--help"], ["completion", "bash"]):
+            main(arguments, standalone_mode=False)
+        heavy = "numpy sklearn scipy rich matplotlib torch pandas pyarrow safetensors joblib"
+        sys.stderr.write(" ".join(name for name in heavy.split() if name in sys.modules))
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert "Usage:" in result.stdout
+
+
+def test_pipes_get_no_bars_and_no_colours(trained, tmp_path):
+    command = [CVXNN, "fit", trained / "data.csv", "--target", "label", "--patterns", "5"]
+    result = subprocess.run(
+        [*command, "--folds", "2", "-o", tmp_path / "model.cvxnn"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"FORCE_COLOR": "1", "TERM": "xterm-256color"},
+    )
+    assert result.returncode == 0
+    assert "\x1b" not in result.stdout + result.stderr
+    assert "fold" not in result.stdout + result.stderr
+    assert all(line.startswith("note: ") for line in result.stderr.splitlines())
+
+
+class Terminal:
+    """A command on a pseudo-terminal of its own."""
+
+    def __init__(self, *arguments, cwd):
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [CVXNN, *map(str, arguments)],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"},
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        self.shown = b""
+
+    def wait_for(self, text=None):
+        """Read until a text is shown, or to the end."""
+        while text is None or text not in self.shown:
+            try:
+                more = os.read(self.master, 65536)
+            except OSError:  # which is how a terminal ends
+                more = b""
+            if not more:
+                assert text is None, self.shown.decode()
+                break
+            self.shown += more
+
+    def end(self):
+        """The exit code, after everything has been read."""
+        self.wait_for()
+        os.close(self.master)
+        return self.process.wait(timeout=60)
+
+
+def test_a_terminal_shows_progress(trained, tmp_path):
+    terminal = Terminal(
+        *("fit", trained / "data.csv", "--target", "label", "--patterns", "5", "--folds", "3"),
+        cwd=tmp_path,
+    )
+    assert terminal.end() == 0
+    shown = terminal.shown.decode()
+    assert re.search(r"fold 3 of 3", shown)
+    assert re.search(r"training, gap \d\.\de-\d\d", shown)
+    assert "\x1b[" in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0  # the cursor is back
+    assert os.listdir(tmp_path) == ["model.cvxnn"]
+
+
+def test_ctrl_c_while_alpha_is_chosen(trained, tmp_path):
+    terminal = Terminal(
+        *("fit", trained / "data.csv", "--target", "label", "--patterns", "50", "--folds", "20"),
+        *("--tol", "1e-8"),
+        cwd=tmp_path,
+    )
+    terminal.wait_for(b"fold 1 of 20")
+    os.write(terminal.master, b"\x03")
+    assert terminal.end() == 130
+    shown = " ".join(terminal.shown.decode().split())
+    assert "interrupted while alpha was being chosen; nothing was written" in shown
+    assert "Traceback" not in shown
+    assert os.listdir(tmp_path) == []
+
+
+def test_ctrl_c_during_training_keeps_the_best_network(trained, tmp_path):
+    """A real signal in a real process, at an iteration that is known."""
+    program = """
+        import signal
+        from cvxnn.cli import console, main
+
+        def gap(self, tol):
+            def show(progress):
+                if progress.n_iter == 2:
+                    signal.raise_signal(signal.SIGINT)
+
+            return show
+
+        console.Bars.gap = gap
+        main()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), "fit", trained / "data.csv"]
+    result = subprocess.run(
+        [*command, "--target", "label", "--ignore", "value", *TRAINING, "--tol", "1e-9"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 130
+    assert "warning: interrupted: this is the best network so far" in result.stderr
+    assert "written to model.cvxnn" in result.stdout
+    assert os.listdir(tmp_path) == ["model.cvxnn"]
+    model = Model.load(tmp_path / "model.cvxnn")
+    assert not model.estimator.converged_
+    assert model.certificate.relative_gap > 1e-9
+    assert model.verify(read_table(trained / "data.csv")).agrees
+
+
+PATH = ("--target", "value", "--ignore", "label", "--patterns", "40", "--points", "40")
+
+
+@pytest.fixture(scope="module")
+def whole_path(trained, tmp_path_factory):
+    """What `cvxnn path` writes if nobody interrupts it."""
+    output = tmp_path_factory.mktemp("path") / "path.csv"
+    result = CliRunner().invoke(
+        main, ["path", str(trained / "data.csv"), *PATH, "--eps", "1e-3", "-o", str(output)]
+    )
+    assert result.exit_code == 0, result.output
+    return pd.read_csv(output)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, monkeypatch):
+    command = ["path", str(trained / "data.csv"), *PATH, "--eps", "1e-3", "-o", "path.csv"]
+    process = subprocess.Popen(
+        [CVXNN, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not Path("path.csv.checkpoint").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.002)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert not Path("path.csv").exists()
+    kept = 1
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        said = re.search(r"interrupted.* after (\d+) of 40 points; what is done is kept in", err)
+        kept = int(said[1])
+        assert os.listdir() == ["path.csv.checkpoint"]
+    else:
+        assert process.returncode == -signal.SIGKILL
+        assert "path.csv.checkpoint" in os.listdir()
+    solved = []
+    monkeypatch.setattr(
+        "cvxnn.paths.solve", lambda *a, **k: solved.append(1) or cvxnn.solve(*a, **k)
+    )
+    result = run(*command)
+    assert result.exit_code == 0, result.output
+    assert len(solved) <= 40 - kept  # what was done is not done again
+    assert "going on from path.csv.checkpoint" in result.stdout
+    found = pd.read_csv("path.csv")
+    assert list(found) == list(whole_path)
+    np.testing.assert_array_equal(found["alpha"], whole_path["alpha"])
+    # the points are certified, so that those of both paths differ by no more than the tolerance
+    np.testing.assert_allclose(found["objective"], whole_path["objective"], rtol=1e-4)
+    assert (found["relative_gap"] <= 1e-4).all()
+    assert (found["lower_bound"] <= whole_path["objective"]).all()
+    assert (whole_path["lower_bound"] <= found["objective"]).all()
+    np.testing.assert_allclose(found["training_r2"], whole_path["training_r2"], atol=1e-3)
+    assert "path.csv.checkpoint" not in os.listdir()
+
+
+def test_a_checkpoint_of_another_path_is_not_used(run, files):
+    command = ("path", "data.csv", "--target", "label", "--patterns", "5", "--points", "3")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cvxnn.cli.commands.write_csv", interrupt)
+        result = run(*command, "--json")
+    assert result.exit_code == only_json(result)["exit_code"] == 130
+    assert new_files(files) == {"path.csv.checkpoint"}
+    result = run(*command, "--seed", "1")
+    assert result.exit_code == 2
+    assert "path.csv.checkpoint belongs to another problem" in result.stderr
+    assert run(*command).exit_code == 0
+    assert new_files(files) == {"path.csv"}
+
+
+def interrupt(*arguments, **options):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_ends_a_race(run, files, monkeypatch):
+    def interrupted(problem, name, **options):
+        solution = cvxnn.solve(problem, name, **options)
+        return replace(solution, status=Status.INTERRUPTED)
+
+    monkeypatch.setattr("cvxnn.cli.commands.solve", interrupted)
+    result = run("bench", "data.csv", "--target", "label", "--patterns", "5", "--model", "gated")
+    assert result.exit_code == 130
+    assert "rfista" not in result.stdout
+
+
+def test_ctrl_c_keeps_the_best_improvement(run, files, monkeypatch):
+    def interrupted(problem, *arguments, **options):
+        solution = cvxnn.solve(problem, *arguments, **options)
+        return replace(solution, status=Status.INTERRUPTED)
+
+    monkeypatch.setattr("cvxnn.improvement.solve", interrupted)
+    assert run("improve", "model.cvxnn", "data.csv").exit_code == 130
+    assert run("certify", "improved.cvxnn", "data.csv").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--help",), ("predict", "model.cvxnn", "data.csv"), ("export", "model.cvxnn", "--json")],
+)
+def test_a_full_disk_behind_stdout(trained, arguments):
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [CVXNN, *arguments],
+            cwd=trained,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+        )
+    assert result.returncode == 5
+    assert result.stderr.splitlines()[-1] == "Error: output: No space left on device"
+    assert "Traceback" not in result.stderr

@@ -31,6 +31,7 @@ from cvxnn.certificates import Certificate
 from cvxnn.encoding import MAX_CATEGORIES, Encoder
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
+from cvxnn.networks import GatedReLUNetwork
 from cvxnn.paths import Path, path
 from cvxnn.patterns import Patterns
 from cvxnn.problems import ConvexProblem, lambda_max
@@ -38,7 +39,7 @@ from cvxnn.pruning import prune
 from cvxnn.rows import Rows, Scaling
 from cvxnn.solvers import Progress
 from cvxnn.tables import Table, TableError, count, number_text, short
-from cvxnn.validation import check_choice, check_flag, check_integer, check_number
+from cvxnn.validation import check_choice, check_flag, check_integer, check_number, suggest
 from cvxnn.verification import Verification, verify_network
 
 TASKS = ("classification", "regression")
@@ -238,9 +239,17 @@ class Model:
 
     def verify(self, table: Table) -> Verification:
         """Check the bounds of the certificate on the table that the model was trained on, by code
-        that shares nothing with the solvers."""
-        network, problem, _ = self._posed(table)
-        return verify_network(network, problem, self.dual, self.certificate)
+        that shares nothing with the solvers, and that they are about the patterns that the neurons
+        of the network have: others could have any bounds."""
+        network, problem, scaled = self._posed(table)
+        found = verify_network(network, problem, self.dual, self.certificate)
+        strangers = _strangers(network, scaled.rows.X, problem.patterns.mask)
+        differences = found.differences
+        if strangers:
+            neurons = count(strangers, "neuron")
+            differences = (*differences, f"patterns: {neurons} of the network have none of these")
+        checked = (*found.checked, "patterns of the neurons, row by row")
+        return replace(found, checked=checked, differences=differences)
 
     def prune(self, table: Table) -> Model:
         """A minimal network with the same predictions on the training rows, and no higher an
@@ -367,6 +376,21 @@ class Model:
             raise ModelFileError(f"{path} is inconsistent: {error}") from error
 
 
+def _strangers(network: Any, X: np.ndarray, mask: np.ndarray) -> int:
+    """How many neurons have a pattern on X that is none of the mask's. Rows that are on the edge,
+    up to rounding, are both on and off."""
+    if isinstance(network, GatedReLUNetwork):
+        directions, bias = network.gates.T, network.gate_bias
+    else:
+        directions, bias = network.W1, np.zeros(1) if network.b1 is None else network.b1
+    heights = X @ directions.T + bias
+    edge = _EDGE * (np.abs(X) @ np.abs(directions.T) + np.abs(bias))
+    on, off = (heights > edge).astype(float), (heights < -edge).astype(float)
+    wrong = on.T @ ~mask + off.T @ mask  # rows, of each neuron and pattern
+    return int(np.sum(wrong.min(axis=1) > 0))
+
+
+_EDGE = 1e-7  # distance from it, relative to the terms of a sum, that is rounding
 _HISTORY = tuple(inspect.signature(Progress).parameters)
 
 
@@ -449,7 +473,12 @@ def pose(
 
 
 def _estimator(kind: str, task: str, choosing: bool, /, **settings: Any) -> Any:
-    return getattr(estimators, _NAMES[kind, task, choosing])(**settings)
+    cls = getattr(estimators, _NAMES[kind, task, choosing])
+    for name in settings:
+        if name not in cls._get_param_names():
+            known = suggest(name, cls._get_param_names())
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}; {known}")
+    return cls(**settings)
 
 
 _Part = tuple[np.ndarray, np.ndarray, np.ndarray | None]
@@ -563,21 +592,19 @@ class _Data:
 
 def _left_out(table: Table, target: str, weight: str | None) -> tuple[np.ndarray, list[str]]:
     """The rows that cannot be learnt from, and notes on them."""
-    reasons = {f"no {target!r}": table.missing(target)}
+    reasons = {f"{target!r} is missing": table.missing(target)}
     if weight is not None:
-        reasons[f"the weight 0 in {weight!r}"] = _weights(table, weight) == 0
-    for reason, rows in reasons.items():
-        if rows.all():
-            raise TableError(f"{table.source} has no row to learn from: all have {reason}")
+        reasons[f"the weight {weight!r} is 0"] = _weights(table, weight) == 0
     notes = [
-        f"{count(int(rows.sum()), 'row')} left out for {reason}, the first is row "
+        f"{count(int(rows.sum()), 'row')} left out because {reason}, the first is row "
         f"{table.row(int(np.argmax(rows)))}"
         for reason, rows in reasons.items()
         if rows.any()
     ]
     left_out = np.any(list(reasons.values()), axis=0)
-    if left_out.all():
-        raise TableError(f"{table.source} has no row to learn from: {' and '.join(notes)}")
+    if np.sum(~left_out) < 2:
+        found = count(int(np.sum(~left_out)), "row")
+        raise TableError("; ".join([f"{table.source} has {found} to learn from, not 2", *notes]))
     return left_out, notes
 
 

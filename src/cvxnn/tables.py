@@ -36,6 +36,10 @@ _FOREIGN = {  # how files begin that are often taken for tables
     b"SQLite format": "a database",
     b"BZh": "compressed by bzip2: unpack it first, or use gzip",
     b"\xfd7zXZ": "compressed by xz: unpack it first, or use gzip",
+    b"<!doctype html": "a web page",
+    b"<html": "a web page",
+    b"{": "a JSON file: save the table as CSV",
+    b"[": "a JSON file: save the table as CSV",
 }
 _MODEL_FILE = re.compile(rb".{8}\{.*cvxnn-model", re.DOTALL)  # see `modelfile.py`
 
@@ -209,7 +213,7 @@ def read_table(
     if content.startswith(b"PAR1"):
         return _read_parquet(path, content)
     for beginning, what in _FOREIGN.items():
-        if content.startswith(beginning):
+        if content[:100].lstrip().lower().startswith(beginning.lower()):
             raise TableError(f"{path} is {what}")
     if _MODEL_FILE.match(content):
         raise TableError(f"{path} is a model file, not a table")

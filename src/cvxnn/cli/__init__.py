@@ -65,6 +65,8 @@ class _Commands(click.Group):
         try:
             return super().main(*args, **options)
         except OSError as error:  # nobody takes what there is to say
+            if os.environ.get("CVXNN_DEBUG"):
+                raise
             click.echo(f"Error: output: {error.strerror}", err=True)
             sys.exit(FILE_TROUBLE)
 
@@ -82,7 +84,7 @@ def _writable(context: click.Context, parameter: click.Parameter, path: Path | N
     """Refuse before any work what could not be written after it."""
     if path is None:
         return None
-    folder = path.absolute().parent
+    folder = path.parent
     if not folder.is_dir():
         raise click.BadParameter(f"there is no folder {folder} to write to.")
     if not os.access(folder, os.W_OK):
@@ -246,7 +248,7 @@ def _failure(error: BaseException) -> click.ClickException | None:
             return None  # whoever read has left; click ends quietly
         return Failure(f"{error.filename or 'output'}: {error.strerror or error}", FILE_TROUBLE)
     if isinstance(error, MemoryError):
-        return Failure(f"not enough memory: {error or 'take fewer patterns or rows'}", BAD_INPUT)
+        return Failure(f"not enough memory, take fewer patterns or rows: {error}", BAD_INPUT)
     if isinstance(error, (ValueError, ImportError)):
         return Failure(str(error), BAD_INPUT)
     return Failure(

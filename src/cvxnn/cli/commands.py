@@ -25,7 +25,7 @@ from cvxnn.cli import (
 )
 from cvxnn.cli.console import Console
 from cvxnn.modelfile import ModelFileError, write_atomically
-from cvxnn.models import Model, fit_path, pose
+from cvxnn.models import Model, Target, fit_path, pose
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers import Solution, Status, solve
 from cvxnn.tables import SUFFIXES, Table, TableError, count, listed, read_table, write_csv
@@ -52,6 +52,7 @@ def _named(target: str | None, table: Table) -> str:
             f"--target has to name the column to predict; {table.source} has {listed(table.names)}",
             BAD_INPUT,
         )
+    table.column(target)  # which has to be there
     return target
 
 
@@ -412,10 +413,22 @@ def export(console: Console, model: Path, output: Path | None, dtype: str) -> in
     console.say(f"written to {output}; it takes {taken}, in this order:")
     for k, name in enumerate(features):
         console.say(f"  {k:4d}  {name}")
-    if loaded.target.classes:
-        console.say("classes, in the order of probabilities: " + ", ".join(loaded.target.classes))
+    console.say(f"it gives {_outputs(loaded.target, suffix, link)}")
     console.result({"output": str(output), "features": features, "classes": loaded.target.classes})
     return 0
+
+
+def _outputs(target: Target, suffix: str, link: str | None) -> str:
+    """What an exported network returns, in words."""
+    if target.classes is None:
+        return repr(target.name)
+    listing = ", ".join(map(repr, target.classes))
+    if link is not None and suffix == ".onnx":
+        return f"'probabilities' of {listing}, in this order"
+    scores = link is None or suffix == ".safetensors"
+    if len(target.classes) == 2:
+        return f"the {'score' if scores else 'probability'} of {target.classes[1]!r}"
+    return f"the {'scores' if scores else 'probabilities'} of {listing}, in this order"
 
 
 def _save_torch(module: Any, n_features: int, dtype: str, output: Path) -> None:
@@ -426,7 +439,9 @@ def _save_torch(module: Any, n_features: int, dtype: str, output: Path) -> None:
     content = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about its format
-        program = torch.export.export(module, (example,), dynamic_shapes=({0: rows},))
+        program = torch.export.export(
+            module.requires_grad_(False), (example,), dynamic_shapes=({0: rows},)
+        )
         torch.export.save(program, content)
     write_atomically(output, content.getvalue())
 
