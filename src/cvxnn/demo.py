@@ -12,6 +12,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 import cvxnn
+from cvxnn.plots import save_figure
 from cvxnn.solvers import Progress as Iteration
 
 
@@ -80,6 +81,6 @@ def _draw(console: Console, solution: cvxnn.Solution, output: Path) -> None:
     import matplotlib.pyplot as plt
 
     axes = cvxnn.plot_convergence(solution)
-    axes[0].figure.savefig(output, dpi=150)
+    save_figure(axes[0].figure, output)
     plt.close(axes[0].figure)
     console.print(f"Convergence drawn to {output}")

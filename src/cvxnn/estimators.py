@@ -185,8 +185,10 @@ class _NetworkEstimator(BaseEstimator):
 
 def _warn_about(solution: Solution, estimator: Any) -> None:
     gap, tol = solution.certificate.relative_gap, estimator.tol
-    limited = solution.status is Status.MAX_ITER
-    advice = "raise max_iter or tol, or alpha" if limited else "raise tol or alpha"
+    advice = {
+        Status.MAX_ITER: "raise max_iter or tol, or alpha",
+        Status.INTERRUPTED: "it was interrupted, and this is the best point until then",
+    }.get(solution.status, "raise tol or alpha")
     warnings.warn(
         f"{type(estimator).__name__} did not converge: its relative duality gap is {gap:.2g}, "
         f"tol={tol:g} was asked for; {advice}",

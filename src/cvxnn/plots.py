@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
 
 from cvxnn.decompositions import Decomposition, decompose
+from cvxnn.modelfile import write_atomically
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.paths import Path
 from cvxnn.solvers import Solution
@@ -606,6 +609,13 @@ def _check_times(times: Any) -> np.ndarray:
     if not np.isfinite(table).any():
         raise ValueError("times: no solver has solved any problem")
     return table
+
+
+def save_figure(figure: Any, path: FilePath) -> None:
+    """Write a figure as .png, .pdf or .svg, whole or not at all."""
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:].lower(), dpi=150)
+    write_atomically(path, content.getvalue())
 
 
 # -- what all plots share

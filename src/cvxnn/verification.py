@@ -37,6 +37,8 @@ from cvxnn.validation import check_array
 OBJECTIVE_SLACK, BOUND_SLACK = 1e-9, 1e-7
 # Distance from a cone that counts as rounding, relative to the largest weight.
 FEASIBILITY, SINGLE_FEASIBILITY = 1e-8, 1e-5
+# Distance from the edge of a neuron's half-space that is rounding, relative to the terms of a sum.
+EDGE = 1e-7
 # What counts as zero in the equations of the dual, relative to their terms: M'Theta = 0 at lam = 0,
 # columns of Theta that sum to zero with an output bias, rows for the softmax loss.
 DUAL_FEASIBILITY = 1e-9
@@ -138,7 +140,8 @@ def verify_network(
 ) -> Verification:
     """Check, by the same route, what a certificate says of a network: that its objective, measured
     on its own predictions, is not above the claimed one, and that the dual candidate proves the
-    claimed lower bound on that of `problem`. The network is one for the data of the problem, and
+    claimed lower bound on that of `problem`, and that this problem is over the patterns which its
+    neurons have: others could have any bounds. The network is one for the data of the problem, and
     need not have come from a solver: pruned, improved, or read from a file.
     """
     program = _program(problem)
@@ -164,13 +167,34 @@ def verify_network(
         max_violation=0.0,
         network_objective=objective,
         scope=problem.scope,
-        checked=("the network's own objective, on its predictions", f"lower bound, {how}"),
+        checked=(
+            "the network's own objective, on its predictions",
+            f"lower bound, {how}",
+            "patterns of the neurons, row by row",
+        ),
     )
     # networks of files were taken to raw columns and back
-    claim = replace(certificate, objective=certificate.objective * (1 + 1e-9))
-    return replace(
-        found, differences=_differences(found, replace(claim, network_objective=None), 0.0)
+    claim = replace(
+        certificate, objective=certificate.objective * (1 + 1e-9), network_objective=None
     )
+    differences = _differences(found, claim, 0.0)
+    strangers = _strangers(network, X, program.mask)
+    if strangers:
+        differences += (f"patterns: {strangers} neurons of the network have none of these",)
+    return replace(found, differences=differences)
+
+
+def _strangers(network: TwoLayerNetwork, X: np.ndarray, mask: np.ndarray) -> int:
+    """How many neurons have a pattern on X that is none of the mask's. Rows that are on the edge,
+    up to rounding, are both on and off."""
+    directions, bias = network.W1, np.zeros(1) if network.b1 is None else network.b1
+    if isinstance(network, GatedReLUNetwork):
+        directions, bias = network.gates.T, network.gate_bias
+    heights = X @ directions.T + bias
+    edge = EDGE * (np.abs(X) @ np.abs(directions.T) + np.abs(bias))
+    on, off = (heights > edge).astype(float), (heights < -edge).astype(float)
+    wrong = on.T @ ~mask + off.T @ mask  # rows, of each neuron and pattern
+    return int(np.sum(wrong.min(axis=1) > 0))
 
 
 def _differences(found: Verification, claim: Certificate, feasible: float) -> tuple[str, ...]:

@@ -280,13 +280,11 @@ def _kept(checkpoint: Path, how: str) -> str:
 
 def _draw(found: Any, plot: Path) -> None:
     """Write the picture of a path, whole or not at all."""
-    from cvxnn.plots import plot_path
+    from cvxnn.plots import plot_path, save_figure
 
     figure = plot_path(found)[0].figure
-    content = io.BytesIO()
-    figure.savefig(content, format=plot.suffix[1:].lower(), dpi=150)
+    save_figure(figure, plot)
     _pyplot().close(figure)
-    write_atomically(plot, content.getvalue())
 
 
 def _say_path(console: Console, points: list[dict[str, float]]) -> None:
