@@ -17,7 +17,8 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 import cvxnn
 from cvxnn import ModelFileError, Patterns, SparseGates, modelfile
-from cvxnn.models import Model, _fingerprint, fit_path, pose, scores
+from cvxnn.models import Model, fit_path, pose, scores
+from cvxnn.preparation import fingerprint_of
 from cvxnn.tables import Table, TableError
 
 N = 60
@@ -570,7 +571,7 @@ def test_another_fingerprint_does_not_help(path):
         some = table.select(rows == 0)
         model = model_of("two classes")
         part = model.encoder.encode(some)[0], model.target.values(some), None
-        description["fingerprint"] = _fingerprint(*part)
+        description["fingerprint"] = fingerprint_of(*part)
 
     model = tampered(model_of("two classes"), path, other_rows)
     with pytest.raises(ModelFileError, match=r"bounds are not about the rows of data\.csv"):

@@ -25,7 +25,8 @@ from cvxnn.cli import (
 )
 from cvxnn.cli.console import Console
 from cvxnn.modelfile import ModelFileError, write_atomically
-from cvxnn.models import Model, Target, fit_path, pose
+from cvxnn.models import Model, fit_path, pose
+from cvxnn.preparation import Target
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers import Solution, Status, solve
 from cvxnn.tables import SUFFIXES, Table, TableError, count, listed, read_table, write_csv

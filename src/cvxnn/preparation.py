@@ -1,0 +1,219 @@
+"""A table, made ready for training: what is predicted, from which features, on which rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from cvxnn.encoding import Encoder
+from cvxnn.tables import Table, TableError, count, number_text, short
+from cvxnn.validation import check_choice, check_flag, check_integer, check_number
+
+TASKS = ("classification", "regression")
+MAX_CLASSES = 10  # different whole numbers that are taken for classes unless told otherwise
+TRAINED, HELD_OUT, LEFT_OUT = 0, 1, 2  # what became of a row
+
+Part = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # features, targets, weights
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is predicted.
+
+    name : of the column.
+    weight : the name of the column of sample weights, if there is one.
+    classes : the labels as texts, or None for a regression.
+    """
+
+    name: str
+    classes: tuple[str, ...] | None
+    weight: str | None = None
+
+    @property
+    def task(self) -> str:
+        return TASKS[0] if self.classes is not None else TASKS[1]
+
+    def values(self, table: Table) -> np.ndarray:
+        """Labels or numbers; every row has to have one."""
+        if self.classes is None:
+            return table.numbers(self.name)
+        labels = _labels(table, self.name)
+        for i, label in enumerate(labels):
+            if label not in self.classes:
+                what = "the label is missing" if label is None else f"{label!r} is no known label"
+                raise TableError(f"{table.place(self.name, i)}: {what}")
+        return labels.astype(str)
+
+    def weights(self, table: Table) -> np.ndarray | None:
+        return None if self.weight is None else _weights(table, self.weight)
+
+    @classmethod
+    def from_json(cls, target: Any) -> Target:
+        """The target of a model file; ValueError or the like if it is none."""
+        name, weight, classes = target["name"], target["weight"], target["classes"]
+        if not isinstance(name, str) or not isinstance(weight, str | None):
+            raise ValueError("the target and its weight must have names")
+        if classes is None:
+            return cls(name, None, weight)
+        texts = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
+        if not texts or len(classes) < 2 or classes != sorted(set(classes)):
+            raise ValueError("classes must be at least two texts, in order")
+        return cls(name, tuple(classes), weight)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """A table, made ready for training: the rows that have a target, and what became of all."""
+
+    X: np.ndarray
+    y: np.ndarray
+    weights: np.ndarray | None
+    rows: np.ndarray
+    encoder: Encoder
+    target: Target
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        target: str,
+        task: str | None,
+        ignore: Sequence[str],
+        weight: str | None,
+        impute: bool,
+        holdout: float,
+        max_categories: int,
+        seed: int,
+    ) -> TrainingData:
+        if not isinstance(table, Table):
+            raise TypeError(
+                f"table must be a Table, as read_table returns, got {type(table).__name__}"
+            )
+        if task is not None:
+            check_choice(task, "task", TASKS)
+        if isinstance(ignore, str):
+            raise TypeError(f"ignore must be a list of names, got {ignore!r}")
+        check_flag(impute, "impute")
+        check_number(holdout, "holdout", minimum=0, maximum=1, strict_maximum=True)
+        check_integer(max_categories, "max_categories", minimum=2)
+        check_integer(seed, "seed", minimum=0)
+        for name in (target, *ignore, *([] if weight is None else [weight])):
+            table.column(name)  # which has to be there
+        used = [name for name in table.names if name not in (target, weight, *ignore)]
+        if weight == target:
+            raise TableError(f"{table.source}, column {target!r} is both target and weight")
+        if not used:
+            raise TableError(f"{table.source} has no column to learn from but {target!r}")
+        left_out, notes = _left_out(table, target, weight)
+        present = table.select(~left_out)
+        aim = _target(present, target, weight, task)
+        encoder, about = Encoder.of(present, used, impute=impute, max_categories=max_categories)
+        X, _ = encoder.encode(present)
+        y, weights = aim.values(present), aim.weights(present)
+        held_out = _held_out(y, holdout, seed, aim.classes is not None)
+        rows = np.full(len(table), LEFT_OUT)
+        rows[~left_out] = np.where(held_out, HELD_OUT, TRAINED)
+        return cls(X, y, weights, rows, encoder, aim, (*notes, *about))
+
+    def part(self, which: int) -> Part:
+        chosen = self.rows[self.rows != LEFT_OUT] == which
+        weights = None if self.weights is None else self.weights[chosen]
+        return self.X[chosen], self.y[chosen], weights
+
+
+def _left_out(table: Table, target: str, weight: str | None) -> tuple[np.ndarray, list[str]]:
+    """The rows that cannot be learnt from, and notes on them."""
+    reasons = {f"{target!r} is missing": table.missing(target)}
+    if weight is not None:
+        reasons[f"the weight {weight!r} is 0"] = _weights(table, weight) == 0
+    notes = [
+        f"{count(int(rows.sum()), 'row')} left out because {reason}, the first is row "
+        f"{table.row(int(np.argmax(rows)))}"
+        for reason, rows in reasons.items()
+        if rows.any()
+    ]
+    left_out = np.any(list(reasons.values()), axis=0)
+    if np.sum(~left_out) < 2:
+        found = count(int(np.sum(~left_out)), "row")
+        raise TableError("; ".join([f"{table.source} has {found} to learn from, not 2", *notes]))
+    return left_out, notes
+
+
+def _weights(table: Table, name: str) -> np.ndarray:
+    weights = table.numbers(name)
+    bad = np.flatnonzero(~(weights >= 0))
+    if len(bad):
+        value = weights[bad[0]]
+        what = "the weight is missing" if np.isnan(value) else f"{value:g} is no weight"
+        raise TableError(f"{table.place(name, bad[0])}: {what}; weights must be >= 0")
+    return weights
+
+
+def _labels(table: Table, name: str) -> np.ndarray:
+    """Texts; numbers are written alike, so that 1 and 1.0 are one label."""
+    if not table.is_numeric(name):
+        return table.texts(name)
+    numbers = table.numbers(name)
+    return np.array([None if np.isnan(v) else number_text(v) for v in numbers], dtype=object)
+
+
+def _target(table: Table, name: str, weight: str | None, task: str | None) -> Target:
+    numeric = table.is_numeric(name)
+    if task is None:
+        task = TASKS[1] if numeric and not _few_whole_numbers(table.numbers(name)) else TASKS[0]
+    if task == TASKS[1]:
+        table.numbers(name)  # which has to be numbers
+        return Target(name, None, weight)
+    labels = [label for label in _labels(table, name) if label is not None]
+    classes = sorted(set(labels))
+    if len(classes) < 2:
+        raise TableError(
+            f"{table.source}, column {name!r} has one value only, {short(classes[0])}: there is "
+            "nothing to tell apart"
+        )
+    if len(classes) > max(len(labels) / 2, 2):
+        raise TableError(
+            f"{table.source}, column {name!r} has {len(classes)} different labels in {len(labels)} "
+            "rows: too many to learn"
+            + (", is it a regression?" if numeric else ", is it the right column?")
+        )
+    return Target(name, tuple(classes), weight)
+
+
+def _few_whole_numbers(values: np.ndarray) -> bool:
+    distinct = np.unique(values[~np.isnan(values)])
+    return len(distinct) <= MAX_CLASSES and bool(np.all(distinct == np.round(distinct)))
+
+
+def _held_out(y: np.ndarray, share: float, seed: int, stratify: bool) -> np.ndarray:
+    """Which rows to hold out: of all classes alike, where there are enough. At least one row of
+    each class is trained on."""
+    held_out = np.zeros(len(y), dtype=bool)
+    n_test = round(share * len(y))
+    if n_test == 0 or n_test > len(y) - 2:
+        return held_out
+    layers = None
+    if stratify:
+        _, owner, counts = np.unique(y, return_inverse=True, return_counts=True)
+        if counts.min() >= 2 and min(n_test, len(y) - n_test) >= len(counts):
+            layers = owner
+    _, test = train_test_split(
+        np.arange(len(y)), test_size=n_test, random_state=seed, stratify=layers
+    )
+    held_out[test] = True
+    if stratify:
+        held_out &= np.isin(y, y[~held_out])
+    return held_out
+
+
+def fingerprint_of(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(X).tobytes())
+    digest.update("\0".join(map(str, y.tolist())).encode())
+    digest.update(b"" if weights is None else np.ascontiguousarray(weights).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,150 @@
+"""Models from the contents of their files, which nobody vouches for: every type, shape and size is
+looked at. What is wrong is a KeyError, TypeError, ValueError or the like."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from cvxnn import estimators
+from cvxnn.certificates import Certificate
+from cvxnn.encoding import Encoder
+from cvxnn.modelfile import Content
+from cvxnn.preparation import LEFT_OUT, TRAINED, Target
+from cvxnn.solvers import Progress
+from cvxnn.validation import check_flag, check_integer, check_number
+
+ESTIMATORS = frozenset(
+    f"{kind}{task}{cv}"
+    for kind in ("ReLU", "GatedReLU")
+    for task in ("Classifier", "Regressor")
+    for cv in ("", "CV")
+)
+HISTORY = tuple(inspect.signature(Progress).parameters)  # the columns of its array
+
+
+def restored(content: Content) -> dict[str, Any]:
+    """What a `Model` is made of."""
+    told, arrays = content.description or {}, content.arrays
+    network, fitted = content.network, told["fitted"]
+    encoder, target = Encoder.from_json(told["columns"]), Target.from_json(told["target"])
+    outputs = 1 if target.classes is None or len(target.classes) == 2 else len(target.classes)
+    shape = network.n_features, network.n_outputs
+    if shape != (len(encoder.features), outputs):
+        raise ValueError(
+            f"columns and target make {len(encoder.features)} features and {outputs} outputs, the "
+            f"network has {shape[0]} and {shape[1]}"
+        )
+    rows = _array(arrays, "rows", np.uint8, None)
+    if rows.max(initial=0) > LEFT_OUT:
+        raise ValueError("rows must hold 0, 1 and 2")
+    n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=1)
+    n_patterns = check_integer(fitted["n_patterns"], "n_patterns", minimum=1)
+    if n_rows > np.sum(rows == TRAINED):
+        raise ValueError("there are fewer training rows than rows of the dual point")
+    mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)
+    scores = {
+        _text(part): {_text(name): float(value) for name, value in values.items()}
+        for part, values in told["scores"].items()
+    }
+    return {
+        "estimator": _restored_estimator(told, content, target),
+        "encoder": encoder,
+        "target": target,
+        "rows": rows.astype(int),
+        "fingerprint": _text(told["fingerprint"]),
+        "mask": np.unpackbits(mask, axis=0, count=n_rows).astype(bool),
+        "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
+        "scores": scores,
+        "notes": tuple(map(_text, told["notes"])),
+        "versions": {_text(name): _text(number) for name, number in told["versions"].items()},
+    }
+
+
+def _restored_estimator(told: dict[str, Any], content: Content, target: Target) -> Any:
+    if told["estimator"] not in ESTIMATORS:
+        raise ValueError(f"there is no estimator {told['estimator']!r}")
+    estimator = getattr(estimators, told["estimator"])(**told["parameters"])
+    estimator._validate_params()
+    if (target.classes is not None) != is_classifier(estimator):
+        raise ValueError("the estimator does not fit the target")
+    fitted, network = told["fitted"], content.network
+    vars(estimator).update(
+        network_=network,
+        certificate_=_restored_certificate(told["certificate"]),
+        alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
+        lambda_max_=check_number(fitted["lambda_max"], "lambda_max", minimum=0),
+        converged_=check_flag(fitted["converged"], "converged"),
+        n_iter_=check_integer(fitted["n_iter"], "n_iter", minimum=0),
+        n_patterns_=fitted["n_patterns"],
+        history_=tuple(
+            map(_progress, _array(content.arrays, "history", np.float64, None, len(HISTORY)))
+        ),
+        n_features_in_=network.n_features,
+    )
+    if target.classes is not None:
+        estimator.classes_ = np.array(target.classes)
+    else:
+        estimator._flat = True
+    if told["estimator"].endswith("CV"):
+        vars(estimator).update(_restored_choice(fitted, content.arrays))
+    return estimator
+
+
+def _restored_certificate(told: dict[str, Any]) -> Certificate:
+    certificate = Certificate(**told)
+    _text(certificate.scope)
+    for name, value in vars(certificate).items():
+        if name != "scope" and not (name == "network_objective" and value is None):
+            check_number(value, name)
+    return certificate
+
+
+def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What cross-validation leaves behind."""
+    alphas = _finite(_array(arrays, "alphas", np.float64, None), "alphas")
+    cv_scores = _array(arrays, "cv_scores", np.float64, None, len(alphas))
+    best = check_integer(fitted["best_index"], "best_index", minimum=0)
+    return {
+        "alphas_": alphas,
+        "cv_scores_": cv_scores,
+        "cv_neurons_": _array(arrays, "cv_neurons", np.int64, *cv_scores.shape),
+        "best_index_": best,
+        "best_score_": float(np.mean(cv_scores[:, best])),
+    }
+
+
+def _array(arrays: dict[str, np.ndarray], name: str, dtype: Any, *shape: int | None) -> np.ndarray:
+    """An array of a file, if it has this dtype and this shape; None stands for any length."""
+    array = arrays[name]
+    fits = array.ndim == len(shape) and all(
+        wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
+    )
+    if array.dtype != dtype or not fits:
+        raise ValueError(f"{name} has dtype {array.dtype} and shape {array.shape}")
+    return array
+
+
+def _finite(array: np.ndarray, name: str) -> np.ndarray:
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinity")
+    return array
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _progress(record: np.ndarray) -> Progress:
+    values = dict(zip(HISTORY, record.tolist(), strict=True))
+    for name in ("n_iter", "n_products"):
+        values[name] = int(values[name])
+    for name in ("residual", "step_size"):
+        values[name] = None if math.isnan(values[name]) else values[name]
+    return Progress(**values)
