@@ -427,7 +427,9 @@ TARGETS = {
         "data.csv, column 'label' has one value only, 'yes'", with_column("label", ["yes"] * N)
     ),
     "a class with one member": fits(
-        "", with_cell("label", 5, "maybe"), has_classes("maybe", "no", "yes")
+        "of 'maybe' there is one row only",
+        with_cell("label", 5, "maybe"),
+        has_classes("maybe", "no", "yes"),
     ),
     "as many labels as rows": fit_to(
         "40 different labels in 40 rows: too many to learn, is it the right column?",
@@ -481,7 +483,7 @@ COLUMNS = {
         leaves_out(),
     ),
     "too many texts": fits(
-        "column 'city' has 20 different texts: left out",
+        "column 'city' has 19 different texts: left out",
         with_column("city", [f"city {k // 2}" for k in range(N)]),
         leaves_out("city"),
         "--max-categories 10",
@@ -495,7 +497,7 @@ COLUMNS = {
         options="--ignore a --ignore b --ignore city",
     ),
     "a constant column": fits(
-        "column 'b' has one value only, and tells nothing", with_column("b", ["7"] * N)
+        "column 'b' has one value only: left out", with_column("b", ["7"] * N), leaves_out("b")
     ),
     "a text among numbers": fits(
         "column 'b': 'unknown' in row 9 is not a number, so that all its values are taken as texts",

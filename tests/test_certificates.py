@@ -141,3 +141,45 @@ def test_single_precision_runs_are_certified_in_double():
     )
     exact = cvxnn.certify(twin, np.asarray(solution.weights, float))
     assert solution.certificate.objective == pytest.approx(exact.objective, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("Theta", "message"),
+    [
+        (np.full((30, 1), np.nan), "Theta contains NaN|Theta holds NaN|NaN"),
+        (np.zeros((5, 1)), r"Theta must have shape \(30, 1\), got \(5, 1\)"),
+        (np.zeros((30, 2)), r"Theta must have shape \(30, 1\), got \(30, 2\)"),
+    ],
+)
+def test_what_is_no_dual_candidate_is_refused(Theta, message):
+    X, y = make_data(30, 3)
+    problem = cvxnn.CGReLU(X, y, cvxnn.sample_patterns(X, 8, random_state=0), lam=0.1)
+    with pytest.raises(ValueError, match=message):
+        cvxnn.certify(problem, problem.zero_weights(), Theta)
+
+
+def test_a_dual_candidate_of_one_output_may_be_a_vector():
+    X, y = make_data(30, 3)
+    problem = cvxnn.CReLU(X, y, cvxnn.sample_patterns(X, 8, random_state=0), lam=0.1)
+    solution = cvxnn.solve(problem, tol=1e-6)
+    again = cvxnn.certify(problem, solution.weights, solution.dual[:, 0])
+    assert again == cvxnn.certify(problem, solution.weights, solution.dual)
+
+
+def test_weights_outside_their_cones_can_be_projected():
+    X, y = make_data(30, 3)
+    problem = cvxnn.CReLU(X, y, cvxnn.sample_patterns(X, 8, random_state=0), lam=0.1)
+    V, W = np.random.default_rng(1).standard_normal((2, len(problem.patterns), 3, 1))
+    with pytest.raises(ValueError, match="outside their cones"):
+        cvxnn.certify(problem, (V, W))
+    projected = problem.project((V, W))
+    assert cvxnn.certify(problem, projected).max_violation < 1e-12
+    np.testing.assert_allclose(problem.project(projected)[0], projected[0], atol=1e-12)
+
+
+def test_without_a_penalty_the_bound_says_among_which_weights():
+    X, y = make_data(30, 3)
+    problem = cvxnn.CGReLU(X, y, cvxnn.sample_patterns(X, 2, random_state=0), lam=0.0)
+    certificate = cvxnn.solve(problem, tol=1e-6).certificate
+    assert certificate.dual_infeasibility > 0
+    assert str(certificate).endswith("among weights no larger than these")

@@ -268,7 +268,7 @@ def test_fit_says_what_was_done_and_what_is_proven(run, files):
     model = Model.load("new.cvxnn")
     assert result.stdout.startswith("data.csv: 60 rows, 6 columns\n")
     assert value_of(result.stdout, "task").startswith("classification, 2 classes of 'label'")
-    assert value_of(result.stdout, "features") == "6 of 3 columns"
+    assert value_of(result.stdout, "features") == "6, from 3 columns"
     assert value_of(result.stdout, "rows") == "48 trained on, 12 held out"
     assert value_of(result.stdout, "alpha") == "0.02, given"
     assert (
@@ -458,6 +458,17 @@ def test_predictions_are_printed_and_nothing_else(run, files):
     )
     assert run("predict", "number.cvxnn", "data.csv", "--quiet").stdout == result.stdout
     assert new_files(files) == set()
+
+
+def test_a_key_may_be_kept_before_the_predictions(run, files):
+    result = run("predict", "number.cvxnn", "data.csv", "--keep", "id", "--keep", "a")
+    assert result.exit_code == 0
+    frame, data = pd.read_csv(io.StringIO(result.stdout)), pd.read_csv("data.csv")
+    assert list(frame) == ["id", "a", "prediction"]
+    assert frame["id"].tolist() == data["id"].tolist()
+    refused = run("predict", "number.cvxnn", "data.csv", "--keep", "nix")
+    assert refused.exit_code == 2
+    assert "data.csv has no column 'nix'" in refused.stderr
 
 
 def test_predictions_for_machines(run, files):

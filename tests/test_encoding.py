@@ -152,10 +152,17 @@ def test_columns_of_no_use_are_left_out_and_named(column, reason):
 
 
 @pytest.mark.parametrize("column", [[4.0] * 3, ["x"] * 3, [1e308] * 3, [0.0] * 3])
-def test_constant_columns_stay_and_are_named(column):
+def test_constant_columns_are_left_out_and_named(column):
     encoder, notes = encoder_of(make_table(same=column, x=[1.0, 2, 3]))
-    assert [column.name for column in encoder.columns] == ["same", "x"]
-    assert notes == ["column 'same' has one value only, and tells nothing"]
+    assert [column.name for column in encoder.columns] == ["x"]
+    assert notes == ["column 'same' has one value only: left out"]
+
+
+def test_columns_that_count_up_are_named():
+    x = [0.5 * k for k in range(12)]
+    encoder, notes = encoder_of(make_table(id=[float(k) for k in range(107, 95, -1)], x=x))
+    assert encoder.features == ["id", "x"]
+    assert notes == ["column 'id' counts up: ignore it if it only numbers the rows"]
 
 
 @pytest.mark.parametrize(

@@ -856,3 +856,27 @@ def test_loading_runs_no_code(path):
         timeout=120,
     )
     assert json.loads(result.stdout) == [["open", str(path)]]
+
+
+def test_an_improved_model_has_a_given_alpha(path):
+    """Whatever chose that of the one it came from."""
+    table = table_of("three classes") if "three classes" in CASES else table_of(next(iter(CASES)))
+    model = fit(table, cv=2, n_alphas=3, alpha=None)
+    assert hasattr(model.estimator, "cv_scores_")
+    better = through_file(model.improve(table, alpha=0.05, tol=1e-6), path)
+    assert not hasattr(better.estimator, "cv_scores_")
+    assert better.estimator.alpha == better.estimator.alpha_ == 0.05
+    assert better.estimator.tol == 1e-6
+    assert better.notes[-1].startswith("improved: solved again over")
+    assert better.verify(table).agrees
+
+
+def test_held_out_rows_are_new_to_the_encoder():
+    """A category that occurs in held-out rows only is none, and medians are of training rows."""
+    n = 60
+    x = np.arange(n) ** 2.0
+    x[::7] = np.nan
+    table = Table({"x": x, "y": np.array(["a", "b"] * (n // 2), dtype=object)})
+    model = Model.fit(table, "y", n_patterns=5, alpha=1e-3)
+    trained = model.rows == 0
+    assert model.encoder.columns[0].fill == np.nanmedian(x[trained]) != np.nanmedian(x)

@@ -170,8 +170,10 @@ def test_columns_that_a_program_has_counted_have_names(read):
 
 def test_what_is_left_out_is_said(read):
     assert read(",a\n0,5\n1,6\n").notes == (
-        "the first column has no name and counts the rows: left out",
+        "the first column has no name and numbers the rows: left out",
     )
+    assert read(",a\n17,5\n4,6\n").names == ["a"]  # of some rows of a frame
+    assert read("Unnamed: 0,a\n0,5\n1,6\n").names == ["a"]  # written and read and written
     assert read("a,\n5,\n6,NA\n").notes == ("column 2 has neither a name nor values: left out",)
     assert read("a\n5\n").notes == ()
 

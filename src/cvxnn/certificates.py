@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from cvxnn.arrays import Array, array_namespace, double, is_double
 from cvxnn.penalties import NoPenalty
+from cvxnn.validation import check_array
 
 if TYPE_CHECKING:
     from cvxnn.problems import ConvexProblem
@@ -65,9 +66,10 @@ class Certificate:
         return relative_gap(self.objective, self.lower_bound, self.zero_objective)
 
     def __str__(self) -> str:
+        limited = " among weights no larger than these" if self.dual_infeasibility > 0 else ""
         return (
             f"{self.objective:.10g} >= optimal value >= {self.lower_bound:.10g} "
-            f"(relative gap {self.relative_gap:.2g}) for {self.scope}"
+            f"(relative gap {self.relative_gap:.2g}) for {self.scope}{limited}"
         )
 
 
@@ -82,6 +84,15 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
     `Theta` is a further dual candidate, for instance the best one of a solver's run; the
     gradient at the weights is always tried.
     """
+    if Theta is not None:
+        from cvxnn.problems import check_problem
+
+        shape = tuple(check_problem(problem).loss.Y.shape)
+        Theta = check_array(Theta, "Theta")
+        if Theta.ndim == 1 and shape[1] == 1:
+            Theta = Theta[:, None]
+        if tuple(Theta.shape) != shape:
+            raise ValueError(f"Theta must have shape {shape}, got {tuple(Theta.shape)}")
     return certify_with_dual(problem, weights, Theta)[0]
 
 
@@ -104,7 +115,7 @@ def certify_with_dual(
     if violation > (FEASIBILITY if is_double(checked) else SINGLE_FEASIBILITY) * size:
         raise ValueError(
             f"weights are outside their cones by {violation:.2g}, so their objective bounds "
-            "nothing; problem.make_feasible projects them"
+            "nothing; problem.project(weights) projects them"
         )
     Z = problem.operator_double.forward(U)
     objective, zero_objective = (

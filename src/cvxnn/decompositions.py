@@ -124,7 +124,10 @@ def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Deco
                           (1e-10), `tol` on the subgradient norm (1e-5) and `max_iter` (10000).
     """
     if not isinstance(gated, Solution) or not isinstance(gated.problem, CGReLU):
-        raise TypeError(f"gated must be the Solution of a CGReLU, got {type(gated).__name__}")
+        what = f"that of a {type(gated.problem).__name__}" if isinstance(gated, Solution) else ""
+        raise TypeError(
+            f"gated must be the Solution of a CGReLU, got {what or type(gated).__name__}"
+        )
     if is_sparse(gated.problem.operator.X):
         raise TypeError(
             "gated is a solution on sparse data, which decompositions do not handle: solve a CReLU "

@@ -149,17 +149,29 @@ class Encoder:
                     notes.append(f"column {name!r} {names_rather}: left out")
                     continue
             if _constant(table, column):
-                notes.append(f"column {name!r} has one value only, and tells nothing")
+                notes.append(f"column {name!r} has one value only: left out")
+                continue
+            if isinstance(column, NumberColumn) and _counts_up(table.numbers(name)):
+                notes.append(f"column {name!r} counts up: ignore it if it only numbers the rows")
             columns.append(column)
         if not columns:
             raise TableError(
                 f"{table.source} has no column to learn from" + "".join(f"; {n}" for n in notes)
             )
-        return cls(tuple(columns)), [*notes, *_about(table, columns)]
+        marked = [column.name for column in columns if column.marked]
+        if marked:
+            notes.append(f"missing values are filled in and marked: {listed(marked, 8)}")
+        encoder = cls(tuple(columns))
+        return encoder, [*notes, *comma_notes(table, encoder.numbers)]
 
     @property
     def features(self) -> list[str]:
         return [feature for column in self.columns for feature in column.features]
+
+    @property
+    def numbers(self) -> list[str]:
+        """The names of the columns of numbers."""
+        return [column.name for column in self.columns if isinstance(column, NumberColumn)]
 
     def encode(self, table: Table) -> tuple[np.ndarray, list[str]]:
         """Numbers (n, features), and notes on what training had not seen. Columns may be in any
@@ -172,7 +184,7 @@ class Encoder:
             )
         X = np.column_stack([column.encode(table) for column in self.columns])
         notes = [note for column in self.columns for note in column.surprises(table)]
-        return X, notes
+        return X, [*notes, *comma_notes(table, self.numbers)]
 
     def to_json(self) -> list[dict[str, Any]]:
         return [
@@ -239,19 +251,19 @@ def _constant(table: Table, column: Column) -> bool:
     return bool(values.min() == values.max())
 
 
-def _about(table: Table, columns: Sequence[Column]) -> list[str]:
-    """What is done to several columns alike, in words."""
-    notes = []
-    numbers = [column.name for column in columns if isinstance(column, NumberColumn)]
-    commas = [name for name in numbers if table.has_decimal_commas(name)]
-    if commas:
-        text = next(text for text in table.column(commas[0]) if text is not None and "," in text)
-        plain = text.replace(",", ".")
-        notes.append(f"commas are decimal points, {text} is {plain}: {listed(commas, 8)}")
-    marked = [column.name for column in columns if column.marked]
-    if marked:
-        notes.append(f"missing values are filled in and marked: {listed(marked, 8)}")
-    return notes
+def _counts_up(values: np.ndarray) -> bool:
+    """Whether these are consecutive whole numbers in some order, of ten rows at least."""
+    return len(values) >= 10 and bool(np.all(np.diff(np.sort(values)) == 1))
+
+
+def comma_notes(table: Table, names: Sequence[str]) -> list[str]:
+    """A word on commas that are taken for decimal points."""
+    commas = [name for name in names if table.has_decimal_commas(name)]
+    if not commas:
+        return []
+    text = next(text for text in table.column(commas[0]) if text is not None and "," in text)
+    plain = text.replace(",", ".")
+    return [f"commas are decimal points, {text} is {plain}: {listed(commas, 8)}"]
 
 
 def _column_of_json(column: Any) -> Column:

@@ -35,7 +35,7 @@ from cvxnn.problems import ConvexProblem, lambda_max
 from cvxnn.pruning import prune
 from cvxnn.restoration import HISTORY, restored
 from cvxnn.rows import Rows, Scaling
-from cvxnn.solvers import Progress
+from cvxnn.solvers import Progress, Solution
 from cvxnn.tables import Table, TableError
 from cvxnn.validation import check_choice, suggest
 from cvxnn.verification import Verification, verify_network
@@ -105,6 +105,7 @@ class Model:
         holdout: float = 0.2,
         max_categories: int = MAX_CATEGORIES,
         seed: int = 0,
+        on_data: Callable[[Sequence[str]], object] | None = None,
         on_iteration: Callable[[Progress], object] | None = None,
         on_fold: Callable[[int, int], object] | None = None,
         **settings: Any,
@@ -124,6 +125,7 @@ class Model:
         holdout : share of the rows that are not trained on, but scored.
         max_categories : columns with more different texts are left out.
         seed : of the rows held out, the patterns, and the folds.
+        on_data : called with the notes on the data, before training.
         on_iteration, on_fold : called while it goes on.
         settings : other parameters of the estimator, such as `n_patterns` or `tol`.
         """
@@ -131,6 +133,8 @@ class Model:
         data = TrainingData.of(
             table, target, task, ignore, weight, impute, holdout, max_categories, seed
         )
+        if on_data is not None:
+            on_data(data.notes)
         given = {} if alpha is None else {"alpha": alpha}
         estimator = _estimator(
             kind, data.target.task, alpha is None, random_state=seed, **given, **settings
@@ -149,7 +153,7 @@ class Model:
             mask=solution.problem.patterns.mask,
             dual=np.asarray(solution.dual),
             scores=_scores_by_part(estimator, data.part(TRAINED), data.part(HELD_OUT)),
-            notes=(*table.notes, *data.notes),
+            notes=data.notes,
             versions=_versions(),
         )
 
@@ -173,7 +177,7 @@ class Model:
         if fingerprint_of(X, y, weights) != self.fingerprint:
             raise TableError(
                 f"{table.source} has as many rows as the table that the model was trained on, but "
-                "its training rows are not the same"
+                "its training rows are not the same, or in another order"
             )
         return X, y, weights
 
@@ -203,7 +207,13 @@ class Model:
         return self._with_network(scaled.undo(smaller), table)
 
     def improve(
-        self, table: Table, *, n_patterns: int = 0, alpha: float | None = None, **options: Any
+        self,
+        table: Table,
+        *,
+        n_patterns: int = 0,
+        alpha: float | None = None,
+        tol: float = 1e-4,
+        **options: Any,
     ) -> Model:
         """The best network with the patterns of this one, and `n_patterns` sampled ones."""
         network, problem, scaled = self._posed(table)
@@ -216,13 +226,11 @@ class Model:
             loss=problem.loss_name,
             sample_weight=rows.weight,
             n_patterns=n_patterns,
+            tol=tol,
             **options,
         )
-        estimator = _copy(self.estimator)
-        solution = found.solution
+        estimator, solution = self._with_given_alpha(found.solution, tol), found.solution
         estimator.certificate_ = replace(solution.certificate, objective=found.after)
-        estimator.alpha_ = solution.problem.lam
-        estimator.converged_, estimator.history_ = solution.converged, solution.history
         estimator.n_iter_ = max(solution.n_iter, 1)
         estimator.n_patterns_ = len(solution.problem.patterns)
         estimator.solution_ = solution
@@ -231,8 +239,24 @@ class Model:
             estimator=estimator,
             mask=solution.problem.patterns.mask,
             dual=np.asarray(solution.dual),
+            notes=(*self.notes, _improved(network, found.solution, n_patterns)),
         )
         return better._with_network(scaled.undo(found.network), table)
+
+    def _with_given_alpha(self, solution: Solution, tol: float) -> Any:
+        """The estimator as one that was told its alpha, after it was solved for again."""
+        name = type(self.estimator).__name__.removesuffix("CV")
+        cls = getattr(estimators, name)
+        known = {k: v for k, v in self.estimator.get_params().items() if k in cls().get_params()}
+        estimator = cls(**{**known, "alpha": solution.problem.lam, "tol": tol})
+        chosen = ("alphas_", "cv_scores_", "cv_neurons_", "best_index_", "best_score_", "scorer_")
+        own = {k: v for k, v in vars(self.estimator).items() if k.endswith("_") and k not in chosen}
+        vars(estimator).update(own)
+        estimator.alpha_, estimator.history_ = solution.problem.lam, solution.history
+        estimator.converged_ = solution.converged
+        if not is_classifier(estimator):
+            estimator._flat = True
+        return estimator
 
     def _posed(self, table: Table) -> tuple[Any, ConvexProblem, _Scaled]:
         """The network for scaled rows, and the certified program of these rows."""
@@ -346,6 +370,7 @@ def fit_path(
     seed: int = 0,
     tol: float = 1e-4,
     checkpoint: str | PathLike[str] | None = None,
+    on_data: Callable[[Sequence[str]], object] | None = None,
     on_point: Callable[[int, int], object] | None = None,
     **settings: Any,
 ) -> TablePath:
@@ -355,6 +380,8 @@ def fit_path(
     data = TrainingData.of(
         table, target, task, ignore, weight, impute, holdout, max_categories, seed
     )
+    if on_data is not None:
+        on_data(data.notes)
     estimator = _estimator(kind, data.target.task, False, random_state=seed, tol=tol, **settings)
     training, held_out = data.part(TRAINED), data.part(HELD_OUT)
     problem, scaling = estimator._pose(estimator._rows(*training).merged(), 1.0)
@@ -387,7 +414,7 @@ def fit_path(
             for name, value in values.items():
                 point[f"{part.replace(' ', '_')}_{name}"] = value
         points.append(point)
-    return TablePath(points, found, data.target, (*table.notes, *data.notes))
+    return TablePath(points, found, data.target, data.notes)
 
 
 def pose(
@@ -450,6 +477,14 @@ class _Scaled:
 
     def undo(self, network: Any) -> Any:
         return self.targets.undo_outputs(self.columns.undo(network))
+
+
+def _improved(network: Any, solution: Solution, n_sampled: int) -> str:
+    p = len(solution.problem.patterns)
+    return (
+        f"improved: solved again over {p} patterns, those of an earlier network with "
+        f"{network.n_neurons} neurons and up to {n_sampled} sampled ones"
+    )
 
 
 def _versions() -> dict[str, str]:

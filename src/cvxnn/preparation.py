@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from cvxnn.encoding import Encoder
-from cvxnn.tables import Table, TableError, count, number_text, short
+from cvxnn.encoding import Encoder, comma_notes
+from cvxnn.tables import Table, TableError, count, listed, number_text, short
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
 TASKS = ("classification", "regression")
@@ -113,18 +113,31 @@ class TrainingData:
         left_out, notes = _left_out(table, target, weight)
         present = table.select(~left_out)
         aim = _target(present, target, weight, task)
-        encoder, about = Encoder.of(present, used, impute=impute, max_categories=max_categories)
-        X, _ = encoder.encode(present)
         y, weights = aim.values(present), aim.weights(present)
         held_out = _held_out(y, holdout, seed, aim.classes is not None)
+        # of the rows to be trained on, so that the others are new to it
+        training = present.select(~held_out)
+        encoder, about = Encoder.of(training, used, impute=impute, max_categories=max_categories)
+        X, _ = encoder.encode(present)
+        notes += _about_target(present, aim)
         rows = np.full(len(table), LEFT_OUT)
         rows[~left_out] = np.where(held_out, HELD_OUT, TRAINED)
-        return cls(X, y, weights, rows, encoder, aim, (*notes, *about))
+        return cls(X, y, weights, rows, encoder, aim, (*table.notes, *notes, *about))
 
     def part(self, which: int) -> Part:
         chosen = self.rows[self.rows != LEFT_OUT] == which
         weights = None if self.weights is None else self.weights[chosen]
         return self.X[chosen], self.y[chosen], weights
+
+
+def _about_target(table: Table, target: Target) -> list[str]:
+    if target.classes is None:
+        return comma_notes(table, [target.name])
+    labels, counts = np.unique(target.values(table), return_counts=True)
+    rare = [str(label) for label in labels[counts == 1]]
+    if not rare:
+        return []
+    return [f"of {listed(rare, 8)} there is one row only, too few to learn from or to test on"]
 
 
 def _left_out(table: Table, target: str, weight: str | None) -> tuple[np.ndarray, list[str]]:

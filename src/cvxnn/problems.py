@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -303,8 +304,9 @@ class CReLU(ConvexProblem):
             if singular == "raise":
                 found = np.flatnonzero(cones.singular).tolist()
                 raise ValueError(f"patterns: the cones of {found} are singular")
+            foreign = not gated.bias and np.any(patterns.gate_bias)  # None is as good as zeros
             patterns, treated = treat_singular(patterns, cones, gated.column_scale, gated.bias)
-            warnings.warn("; ".join(treated), PatternWarning, stacklevel=2)
+            warnings.warn(_in_short(treated, bool(foreign)), PatternWarning, stacklevel=2)
             gated = CGReLU(X, Y, patterns, lam, **settings)
             cones, notes = _make_cones(gated), notes + treated
         self._adopt(gated, cones, notes)
@@ -369,6 +371,10 @@ class CReLU(ConvexProblem):
         return ReLUNetwork.from_convex(
             V, W, bias=self.bias, b2=self._output_bias(U), flat_output=self.flat_targets
         )
+
+    def project(self, weights: Any) -> tuple[Array, Array]:
+        """Weights (V, W) with every block projected onto its cone."""
+        return self.present(self.make_feasible(self.check_weights(weights))[0])
 
     def make_feasible(
         self, U: Array, start: ActiveRows | None = None
@@ -475,6 +481,13 @@ def _largest_projection(problem: CReLU, G: np.ndarray) -> float:
             projected, _ = problem.cones.project(rows[part], pattern[part], enough=largest)
             largest = max(largest, float(np.linalg.norm(projected, axis=1).max()))
     return largest
+
+
+def _in_short(treated: Sequence[str], foreign: bool) -> str:
+    """What was done to patterns with singular cones, for a warning."""
+    cause = ["the gates of the patterns have a bias, but the problem has none: pass bias=True"]
+    more = [f"{len(treated) - 3} more, see problem.notes"] if len(treated) > 3 else []
+    return "; ".join([*(cause if foreign else []), *treated[:3], *more])
 
 
 def _make_cones(gated: CGReLU) -> Cones:

@@ -25,6 +25,7 @@ import numpy as np
 MISSING = frozenset(
     {"", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "nil", "missing"}
 )
+_UNNAMED = re.compile(r"Unnamed: \d+")  # what pandas calls columns without a name
 DELIMITERS = (",", ";", "\t", "|")
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".gz")  # what tables are called
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
@@ -314,14 +315,15 @@ def _named(path: Path, header: Sequence[str], columns: list[np.ndarray], rows: n
     """The table, if its names are fit for use. Columns without a name are left out if they are
     what programs write without being asked: an index at the beginning, or no values."""
     notes, named = [], {}
+    header = ["" if _UNNAMED.fullmatch(name) else name for name in header]
     for k, (name, values) in enumerate(zip(header, columns, strict=True)):
         if name in named:
             numbers = ": is the first row a header?" if _is_number(name) else ""
             raise TableError(f"{path} has more than one column {name!r}{numbers}")
         if name:
             named[name] = values
-        elif k == 0 and len(header) > 1 and _counts(values):
-            notes.append("the first column has no name and counts the rows: left out")
+        elif k == 0 and len(header) > 1 and _number_rows(values):
+            notes.append("the first column has no name and numbers the rows: left out")
         elif all(value is None for value in values):
             notes.append(f"column {k + 1} has neither a name nor values: left out")
         else:
@@ -331,9 +333,10 @@ def _named(path: Path, header: Sequence[str], columns: list[np.ndarray], rows: n
     return Table(named, str(path), rows, notes=tuple(notes))
 
 
-def _counts(values: np.ndarray) -> bool:
-    texts = [number_text(v) if isinstance(v, float) else v for v in values]
-    return any(texts == [str(k + start) for k in range(len(texts))] for start in (0, 1))
+def _number_rows(values: np.ndarray) -> bool:
+    """Whether these are different whole numbers, as an index is, be it of some of the rows."""
+    texts = [number_text(v) if isinstance(v, float) else str(v) for v in values]
+    return len(set(texts)) == len(texts) and all(map(str.isdecimal, texts))
 
 
 def _read_parquet(path: Path, content: bytes) -> Table:

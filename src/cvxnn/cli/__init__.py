@@ -325,6 +325,12 @@ def fit(console: Any, **options: Any) -> int:
 @_MODEL
 @_DATA
 @_output(None, "The CSV file of predictions; printed unless given.")
+@click.option(
+    "--keep",
+    multiple=True,
+    shell_complete=_columns,
+    help="A column of DATA to put before the predictions, such as a key; may be given more often.",
+)
 @_READING
 @_SPEAKING
 @_guarded

@@ -98,6 +98,7 @@ def fit(
                 alpha=alpha,
                 impute=missing == "impute",
                 tol=tol,
+                on_data=console.notes_on_data,
                 on_iteration=bars.gap(tol),
                 on_fold=bars.count("fold"),
                 **choosing,
@@ -110,8 +111,8 @@ def fit(
                 "interrupted while alpha was being chosen; nothing was written (--alpha gives one, "
                 "and then the best network so far is kept)"
             ) from None
-    for text in model.notes:
-        console.note(text)
+    if _at_the_edge(model.estimator):
+        console.note("the smallest alpha that was tried is the best: a smaller one may be better")
     if _exit_code(model) == INTERRUPTED:
         console.note("interrupted: this is the best network so far", "warning")
     with _writing(output):
@@ -120,6 +121,11 @@ def fit(
     console.say(f"written to {output}")
     console.result({"model": str(output), **_about(model)})
     return _exit_code(model)
+
+
+def _at_the_edge(estimator: Any) -> bool:
+    chosen = getattr(estimator, "best_index_", -1)
+    return chosen >= 0 and chosen == len(estimator.alphas_) - 1 > 0
 
 
 def _exit_code(model: Model) -> int:
@@ -137,17 +143,30 @@ def _say_model(console: Console, model: Model) -> None:
     chosen = "chosen by cross-validation" if hasattr(estimator, "cv_scores_") else "given"
     rows = [
         ("task", f"{what} of {model.target.name!r} (--task tells otherwise)"),
-        ("features", f"{len(model.encoder.features)} of {len(model.encoder.columns)} columns"),
+        ("features", f"{len(model.encoder.features)}, from {_columns_of(model)}"),
         ("rows", f"{trained} trained on, {held_out} held out"),
         ("alpha", f"{estimator.alpha_:.4g}, {chosen}"),
-        ("network", f"{model.network.n_neurons} neurons, from {estimator.n_patterns_} patterns"),
+        ("network", f"{_neurons(model)}, from {count(estimator.n_patterns_, 'pattern')}"),
     ]
     rows += [(f"{label} rows", _listed(values)) for label, values in model.scores.items()]
     console.table([*rows, *_bounds(certificate)])
+    _say_proof(console, certificate)
+
+
+def _columns_of(model: Model) -> str:
+    return count(len(model.encoder.columns), "column")
+
+
+def _neurons(model: Model) -> str:
+    return count(model.network.n_neurons, "neuron")
+
+
+def _say_proof(console: Console, certificate: Certificate) -> None:
+    limited = "with weights no larger than these " if certificate.dual_infeasibility > 0 else ""
     console.say(
-        "Proven: no network with these patterns has an objective below the lower bound on the "
-        "rows\ntrained on. Not proven: that other patterns are no better, nor anything about new "
-        "rows."
+        f"Proven: no network with these patterns {limited}has an objective below the lower bound\n"
+        "on the rows trained on. Not proven: that other patterns are no better, nor anything about "
+        "new rows."
     )
 
 
@@ -196,15 +215,21 @@ def predict(
     model: Path,
     data: Path,
     output: Path | None,
+    keep: tuple[str, ...],
     delimiter: str | None,
     encoding: str | None,
 ) -> int:
     loaded = _load(model)
     table = read_table(data, delimiter=delimiter, encoding=encoding)
+    kept = {name: table.texts(name) for name in keep}
     with console.warnings_as_notes():
-        columns, notes = loaded.predict(table)
+        predicted, notes = loaded.predict(table)
+    twice = [name for name in kept if name in predicted]
+    if twice:
+        raise Failure(f"--keep: {twice[0]!r} is the name of a column of predictions", BAD_INPUT)
+    columns = {**kept, **predicted}
     known = {column.name for column in loaded.encoder.columns} | {loaded.target.name}
-    extra = [name for name in table.names if name not in known | {loaded.target.weight}]
+    extra = [name for name in table.names if name not in known | {loaded.target.weight, *keep}]
     if extra:
         notes.append(f"columns that the model does not know are not used: {listed(extra, 8)}")
     for text in notes:
@@ -248,13 +273,12 @@ def path(
                 n_alphas=points,
                 impute=missing == "impute",
                 checkpoint=checkpoint,
+                on_data=console.notes_on_data,
                 on_point=bars.count("point"),
                 **settings,
             )
     except KeyboardInterrupt:  # before the first point, or after the last
         raise KeyboardInterrupt(_kept(checkpoint, "interrupted")) from None
-    for text in found.notes:
-        console.note(text)
     done = f"{len(found.points)} of {count(len(found.path.planned), 'point')}"
     if not found.path.complete:
         raise KeyboardInterrupt(_kept(checkpoint, f"{found.path.message} after {done}"))
@@ -384,7 +408,11 @@ def _changed(console: Console, before: Model, after: Model, output: Path) -> Non
     if before.estimator.alpha_ == after.estimator.alpha_:
         change = f"{before.certificate.objective:.8g} -> {after.certificate.objective:.8g}"
         rows.append(("objective", change))
+    else:
+        change = f"{after.certificate.objective:.8g}, at another alpha than before"
+        rows.append(("objective", change))
     rows += _bounds(after.certificate)[1:]
+    rows.append(("bounds of", after.certificate.scope))
     for label, values in after.scores.items():
         rows.append((f"{label} rows", f"{_listed(before.scores[label])} -> {_listed(values)}"))
     console.table(rows)

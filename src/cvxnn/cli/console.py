@@ -9,7 +9,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,6 +37,10 @@ class Console:
         self.notes.append(text)
         if not (self.as_json or self.quiet):
             click.echo(f"{kind}: {text}", err=True)
+
+    def notes_on_data(self, notes: Iterable[str]) -> None:
+        for text in notes:
+            self.note(text)
 
     def result(self, values: dict[str, Any]) -> None:
         """The answer for machines, with the notes made on the way."""

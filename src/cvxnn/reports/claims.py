@@ -51,20 +51,21 @@ def _verdict(estimator: Any) -> str:
             "Nothing is proven but that no objective is negative: the lower bound is 0. A larger "
             "alpha or more iterations would help."
         )
+    limit = " and weights no larger than these" if certificate.dual_infeasibility > 0 else ""
     if certificate.relative_gap <= ROUNDING:
         return (
             "Trained to the optimum over its patterns, which is proven: up to rounding, no network "
-            "with them does better."
+            f"with them{limit} does better."
         )
     share = at_most(certificate.relative_gap)
     if estimator.converged_:
         return (
-            "Trained to the optimum over its patterns, which is proven: no network with them has "
-            f"an objective more than {share} lower."
+            "Trained to the optimum over its patterns, which is proven: no network with "
+            f"them{limit} has an objective more than {share} lower."
         )
     return (
         "Training stopped before the tolerance was met. It is proven all the same that no network "
-        f"with its patterns has an objective more than {share} lower."
+        f"with its patterns{limit} has an objective more than {share} lower."
     )
 
 
@@ -91,10 +92,13 @@ def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
         if gated
         else f"ReLU network whose neurons all have one of the {patterns}"
     )
+    whatever = "whatever its width and weights"
+    if certificate.dual_infeasibility > 0:
+        whatever = "as long as its weights are no larger than these"
     found = [
         (
             "A lower bound.",
-            f"Every two-layer {kind} has, whatever its width and weights, an objective "
+            f"Every two-layer {kind} has, {whatever}, an objective "
             f"of at least {low}. That is the value of a dual point of the convex program "
             f"“{certificate.scope}”, and holds however the solver got there.",
         ),
