@@ -780,6 +780,10 @@ def test_the_installed_command_completes(trained):
 
     assert completions("cvxnn ce", 1) == ["plain,certify"]
     assert completions("cvxnn fit data.csv --target ci", 4) == ["plain,city"]
+    Path(trained, "spaced.csv").write_text("sepal length (cm),b\n1,2\n")
+    spaced = completions("cvxnn predict model.cvxnn spaced.csv --keep sepal", 5)
+    assert " ".join(spaced) == "plain,'sepal length (cm)'"
+    Path(trained, "spaced.csv").unlink()
 
 
 # -------------------------------------------------------------- real processes and terminals

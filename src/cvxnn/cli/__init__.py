@@ -12,8 +12,10 @@ import errno
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -109,12 +111,12 @@ def _columns(context: click.Context, parameter: click.Parameter, incomplete: str
     from cvxnn.tables import TableError, read_table
 
     # an option that waits for its value ends the parsing before arguments are named
-    data = context.params.get("data") or next(iter(context.args), None)
-    try:
-        names = [] if data is None else read_table(data).names
-    except (TableError, OSError):
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+    for data in filter(None, [context.params.get("data"), *context.args]):
+        with suppress(TableError, OSError):
+            names = [name for name in read_table(data).names if name.startswith(incomplete)]
+            bash = os.environ.get("_CVXNN_COMPLETE", "").startswith("bash")  # others quote
+            return [shlex.quote(name) for name in names] if bash else names
+    return []
 
 
 def _output(default: str | None, help: str, callback: Any = _writable) -> Callable[..., Any]:
