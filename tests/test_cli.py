@@ -1035,3 +1035,19 @@ def test_a_full_disk_behind_stdout(trained, arguments):
     assert result.returncode == 5
     assert result.stderr.splitlines()[-1] == "Error: output: No space left on device"
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        ("fit data.csv --target label --alpha 0.1 --folds 3", "--folds"),
+        ("fit data.csv --target label --alpha 0.1 --rule one_se", "--rule"),
+        ("export model.cvxnn -o x.safetensors --dtype float32", "--dtype"),
+        ("bench --target label", "--target"),
+    ],
+)
+def test_options_that_would_not_be_read_are_refused(run, files, arguments, option):
+    result = run(*arguments.split())
+    assert result.exit_code == 2
+    assert f"{option} is for" in result.stderr
+    assert new_files(files) == set()

@@ -867,6 +867,7 @@ def test_an_improved_model_has_a_given_alpha(path):
     assert not hasattr(better.estimator, "cv_scores_")
     assert better.estimator.alpha == better.estimator.alpha_ == 0.05
     assert better.estimator.tol == 1e-6
+    assert better.estimator.lambda_max_ != model.estimator.lambda_max_  # of another program
     assert better.notes[-1].startswith("improved: solved again over")
     assert better.verify(table).agrees
 

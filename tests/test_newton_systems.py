@@ -301,6 +301,21 @@ def test_products_are_as_precise_as_asked(tol, expected, by_products, monkeypatc
 
 
 @pytest.fixture
+def iterations(monkeypatch):
+    """Those of each solution by conjugate gradients."""
+    counts = []
+    solve = newton_systems.conjugate_gradients
+
+    def counted(*args):
+        result = solve(*args)
+        counts.append(result[1])
+        return result
+
+    monkeypatch.setattr(newton_systems, "conjugate_gradients", counted)
+    return counts
+
+
+@pytest.fixture
 def preconditioners(by_products, monkeypatch):
     """The names of the preconditioners that were made."""
     made = []
@@ -320,7 +335,7 @@ def preconditioners(by_products, monkeypatch):
 
 @pytest.mark.parametrize(("tol", "precision"), [(1e-10, 1e-9), (1e-2, 1e-2)])
 def test_a_dense_preconditioner_helps_where_the_cheap_one_does_not(
-    tol, precision, preconditioners, monkeypatch
+    tol, precision, preconditioners, iterations, monkeypatch
 ):
     """As soon as products are so dear that factoring is worth its price."""
     blocks, x, rng = random_blocks("free", n=120, d=6, p=30)
@@ -328,15 +343,6 @@ def test_a_dense_preconditioner_helps_where_the_cheap_one_does_not(
     scale, r = rng.uniform(0.3, 3, 120), rng.standard_normal(120)
     sigma = 1e5
     monkeypatch.setattr(newton_systems, "PRODUCT_RATE", 1.0)
-    iterations = []
-    solve = newton_systems.conjugate_gradients
-
-    def counted(*args):
-        result = solve(*args)
-        iterations.append(result[1])
-        return result
-
-    monkeypatch.setattr(newton_systems, "conjugate_gradients", counted)
     step = solve_one(blocks, scale, sigma, at, r, 1e-10)
     check_one(blocks, scale, sigma, at, r, step, 1e-8)
     assert preconditioners == ["cheap", "dense"]
@@ -370,28 +376,21 @@ def test_coupled_outputs_have_a_preconditioner_each(preconditioners):
 
 @pytest.mark.parametrize("kind", ["coupled", "coupled intercept"])
 @pytest.mark.parametrize("blocks_kind", ["free", "cone"])
-def test_inverses_of_single_outputs_give_that_of_coupled_ones(kind, blocks_kind, monkeypatch):
+def test_inverses_of_single_outputs_give_that_of_coupled_ones(
+    kind, blocks_kind, iterations, monkeypatch
+):
     """In exact arithmetic one iteration would do, however large sigma is."""
     monkeypatch.setattr(newton_systems, "MAX_COUPLED", 0)
-    counts = []
-    solve = newton_systems.conjugate_gradients
-
-    def counted(*args):
-        result = solve(*args)
-        counts.append(result[1])
-        return result
-
-    monkeypatch.setattr(newton_systems, "conjugate_gradients", counted)
     root = make_root(kind, 60)
     blocks, x, rng = random_blocks(blocks_kind, n=60, C=3)
     at, r = linearise(blocks, x), rng.standard_normal((60, 3))
     expected, size = exact_step(root, dense_matrix(blocks, 1e3, at), r)
     step = blocks.solve(root, 1e3, at, r, 1e-8)
     assert np.linalg.norm(step - expected) <= 1e-7 * size
-    assert counts[-1] <= 3
+    assert iterations[-1] <= 3
     monkeypatch.setattr(newton_systems, "MAX_COUPLED_ROWS", 0)  # without their coupling
     blocks.solve(root, 1e3, at, r, 1e-8)
-    assert counts[-1] > 10
+    assert iterations[-1] > 10
 
 
 def test_few_directions_are_enough_for_a_preconditioner(by_products, monkeypatch):

@@ -233,6 +233,7 @@ class Model:
         estimator.certificate_ = replace(solution.certificate, objective=found.after)
         estimator.n_iter_ = max(solution.n_iter, 1)
         estimator.n_patterns_ = len(solution.problem.patterns)
+        estimator.lambda_max_ = lambda_max(solution.problem)
         estimator.solution_ = solution
         better = replace(
             self,
@@ -350,8 +351,6 @@ class TablePath:
 
     points: list[dict[str, float]]
     path: Path
-    target: Target
-    notes: tuple[str, ...]
 
 
 def fit_path(
@@ -414,7 +413,7 @@ def fit_path(
             for name, value in values.items():
                 point[f"{part.replace(' ', '_')}_{name}"] = value
         points.append(point)
-    return TablePath(points, found, data.target, data.notes)
+    return TablePath(points, found)
 
 
 def pose(

@@ -119,6 +119,14 @@ def _columns(context: click.Context, parameter: click.Parameter, incomplete: str
     return []
 
 
+def _refuse_unread(why: str, *names: str) -> None:
+    """Refuse options that were given and would not be looked at."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} {why}.")
+
+
 def _output(default: str | None, help: str, callback: Any = _writable) -> Callable[..., Any]:
     return click.option(
         "-o",
@@ -320,6 +328,9 @@ def fit(console: Any, **options: Any) -> int:
     """
     from cvxnn.cli.commands import fit
 
+    if options["alpha"] is not None:
+        why = "is for cross-validation, which --alpha leaves out"
+        _refuse_unread(why, "folds", "rule", "jobs")
     return fit(console, **options)
 
 
@@ -489,6 +500,8 @@ def export(console: Any, **options: Any) -> int:
     """
     from cvxnn.cli.commands import export
 
+    if str(options["output"]).endswith(".safetensors"):
+        _refuse_unread("is for .onnx and .pt2; .safetensors holds what the model has", "dtype")
     return export(console, **options)
 
 
@@ -569,6 +582,8 @@ def bench(console: Any, **options: Any) -> int:
     """
     from cvxnn.cli.commands import bench
 
+    if options["data"] is None:
+        _refuse_unread("is for a file, and none was given", "target", "delimiter", "encoding")
     return bench(console, **options)
 
 

@@ -534,7 +534,7 @@ def bench(
     encoding: str | None,
 ) -> int:
     if data is None:
-        table, target = _breast_cancer(), target or "diagnosis"
+        table, target = _breast_cancer(), "diagnosis"
     else:
         table = read_table(data, delimiter=delimiter, encoding=encoding)
         target = _named(target, table)

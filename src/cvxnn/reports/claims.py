@@ -86,7 +86,7 @@ def _objective(estimator: Any) -> str:
 def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
     certificate, gated = estimator.certificate_, is_gated(estimator)
     low, high = bounds(certificate.lower_bound, certificate.objective)
-    patterns = count(estimator.n_patterns_, "sampled activation pattern")
+    patterns = count(estimator.n_patterns_, "activation pattern")
     kind = (
         f"gated ReLU network with the gates of the {patterns}"
         if gated
@@ -170,7 +170,7 @@ def _not_proven(estimator: Any, held_out: bool) -> list[tuple[str, str]]:
     return [
         (
             "That other patterns could not do better.",
-            f"{patterns} sampled of very many. {other}",
+            f"{patterns} used, of very many. {other}",
         ),
         (
             "Anything about new rows.",
