@@ -45,6 +45,7 @@ from sklearn.utils.validation import (
 )
 
 from cvxnn.cones import PatternWarning
+from cvxnn.estimator_docs import describe
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.paths import path
 from cvxnn.patterns import Patterns, sample_patterns
@@ -718,100 +719,10 @@ class GatedReLUClassifierCV(_ClassifierCV):
     _problem = CGReLU
 
 
-_PARAMETERS = {
-    "alpha": """float, default=0.01
-    Strength of the penalty, for columns (and targets of a regression) of zero mean and unit
-    variance: loss + alpha/2 sum (||W1_j||^2 + ||W2_j||_1^2). `lambda_max_` is where the model
-    becomes constant.""",
-    "alphas": """array-like or None, default=None
-    The strengths to choose from; None for a geometric grid below lambda_max.""",
-    "n_alphas": """int, default=15
-    Points of that grid.""",
-    "eps": """float, default=3e-3
-    Its smallest point, relative to lambda_max.""",
-    "cv": """int, splitter or iterable, default=None
-    Folds; None for 5. Given as a number, they are shuffled with `random_state`, of all classes
-    alike, and of distinct rows. Others are taken as they are.""",
-    "scoring": """str, callable or None, default=None
-    What to choose by, as in scikit-learn; a function has to take `sample_weight`. None is the
-    log-likelihood for the log-loss, accuracy for classifiers with the squared loss, and r2 for
-    regressors.""",
-    "rule": """{"best", "one_se"}, default="best"
-    The alpha with the best mean score, or the largest whose mean is within one standard error.""",
-    "n_jobs": """int or None, default=None
-    Folds at a time, through joblib.""",
-    "n_patterns": """int, default=500
-    Activation patterns to sample. The program, and what is proven, is over these.""",
-    "class_weight": """dict, "balanced" or None, default=None
-    Weights of the classes, multiplied with sample weights.""",
-    "huber_delta": """float, default=1.35
-    Residual, in standard deviations of the target, beyond which the Huber loss is linear.""",
-    "fit_intercept": """bool, default=True
-    Give hidden neurons and outputs a bias. That of an output is not penalised.""",
-    "scale": """bool, default=True
-    Pose the program on columns (and targets of a regression) of zero mean and unit variance.
-    The network takes raw rows all the same. Columns of sparse matrices are divided only.""",
-    "gates": """gate distribution or None, default=None
-    Where patterns come from, such as `SparseGates(3)`; None for Gaussian gates.""",
-    "solver": """str or solver, default="auto"
-    As for `cvxnn.solve`.""",
-    "tol": """float, default=1e-4
-    Relative duality gap at which training ends.""",
-    "max_iter": """int or None, default=None
-    Iterations, None for the solver's own limit.""",
-    "warm_start": """bool, default=False
-    Start from the last fit, if its program had the same shape.""",
-    "random_state": """int, RandomState instance or None, default=0
-    Of the patterns, and of the folds. Equal numbers give equal fits, to the last bit.""",
-}
-_LOSS = {
-    True: """{"log", "squared"}, default="log"
-    "log" is the logistic loss for two classes and the softmax loss for more, and gives
-    probabilities. "squared" is that of the targets -1 and 1, or one-hot rows.""",
-    False: """{"squared", "huber"}, default="squared"
-    "huber" is for targets with outliers.""",
-}
-_ATTRIBUTES = {
-    "network_": "ReLUNetwork or GatedReLUNetwork, for raw rows and raw outputs.",
-    "certificate_": "Certificate of the convex program, over the sampled patterns, as scaled.",
-    "alpha_": "The strength that was used.",
-    "lambda_max_": "The smallest strength for which the model is constant.",
-    "converged_": "Whether the certificate meets `tol`.",
-    "n_iter_": "Iterations.",
-    "n_patterns_": "Distinct patterns.",
-    "history_": "One record an iteration: objective, lower bound, gap, passes over the data.",
-    "solution_": "What the solver returned, with the convex program, on distinct and scaled rows.",
-    "alphas_": "The strengths compared, in falling order.",
-    "cv_scores_": "Their scores: (folds, strengths).",
-    "cv_neurons_": "The neurons of the models that were scored: (folds, strengths).",
-    "best_index_, best_score_": "Of the chosen one; the score is the mean over the folds.",
-    "scorer_": "What the scores were made with.",
-    "classes_": "The labels.",
-    "n_features_in_, feature_names_in_": "Of the columns.",
-}
 _KINDS = {
     CReLU: "two-layer ReLU network",
     CGReLU: "two-layer gated ReLU network, whose neurons are switched by fixed random gates",
 }
-
-
-def _describe(cls: Any) -> str:
-    """The docstring of a public class, from its parameters."""
-    classifier, cv = issubclass(cls, ClassifierMixin), issubclass(cls, _CrossValidated)
-    kind = "classifier" if classifier else "regressor"
-    lines = [f"A {_KINDS[cls._problem]}, as a {kind}, trained to a certified optimum."]
-    if cv:
-        lines += ["", "The strength of the penalty is chosen by cross-validation."]
-    lines += ["", "Parameters", "----------"]
-    known = {**_PARAMETERS, "loss": _LOSS[classifier]}
-    lines += [f"{name} : {known[name]}" for name in list(signature(cls.__init__).parameters)[1:]]
-    lines += ["", "Attributes", "----------"]
-    cv_only = {"alphas_", "cv_scores_", "cv_neurons_", "best_index_, best_score_", "scorer_"}
-    for name, text in _ATTRIBUTES.items():
-        if (cv or name not in cv_only) and (classifier or name != "classes_"):
-            lines.append(f"{name} : {text}")
-    return "\n".join(lines) + "\n"
-
 
 for _cls in (
     ReLURegressor,
@@ -823,4 +734,9 @@ for _cls in (
     GatedReLURegressorCV,
     GatedReLUClassifierCV,
 ):
-    _cls.__doc__ = _describe(_cls)
+    _cls.__doc__ = describe(
+        _KINDS[_cls._problem],
+        list(signature(_cls.__init__).parameters)[1:],
+        classifier=issubclass(_cls, ClassifierMixin),
+        cv=issubclass(_cls, _CrossValidated),
+    )
