@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, double, is_double
 from cvxnn.penalties import NoPenalty
@@ -27,6 +29,19 @@ if TYPE_CHECKING:
 DUAL_FEASIBILITY = 1e-9
 # Distance from a cone, relative to the largest weight, that counts as rounding.
 FEASIBILITY, SINGLE_FEASIBILITY = 1e-9, 1e-5
+
+
+class Multipliers(NamedTuple):
+    """The multipliers gamma >= 0 of cone constraints behind a lower bound, all of them (m,).
+
+    block : flat blocks, as `CReLU.flat` orders them: sign, then pattern, then class.
+    row : of X, as the problem holds it.
+    value : gamma; the dual constraint bounds -+X'D_i Theta^k + sum gamma (2 D_i - I)_row x_row.
+    """
+
+    block: np.ndarray
+    row: np.ndarray
+    value: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,9 @@ class Certificate:
     max_violation : largest distance of a block from a half-space of its cone; 0 without cones.
     network_objective : value of the mapped network itself, measured on its own predictions: an
         upper bound for the non-convex problem whatever the patterns are. None without cones.
+    radius : at lam = 0 the lower bound holds among weights whose block norms sum to at most this;
+        None where it holds among all weights.
+    caveats : what is true up to rounding only, in words; empty where both bounds are proven.
     """
 
     objective: float
@@ -55,6 +73,13 @@ class Certificate:
     dual_infeasibility: float = 0.0
     max_violation: float = 0.0
     network_objective: float | None = None
+    radius: float | None = None
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def proven(self) -> bool:
+        """Whether both bounds hold in real arithmetic, for the numbers as they are stored."""
+        return not self.caveats
 
     @property
     def gap(self) -> float:

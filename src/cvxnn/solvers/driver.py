@@ -15,8 +15,16 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
 from cvxnn.arrays import Array, array_namespace, in_numpy, is_double, is_sparse
-from cvxnn.certificates import Certificate, certify_with_dual, lower_bound_of, relative_gap
+from cvxnn.certificates import (
+    Certificate,
+    Multipliers,
+    certify_with_dual,
+    lower_bound_of,
+    relative_gap,
+)
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.problems import ConvexProblem, check_problem
 from cvxnn.solvers.augmented_lagrangian import AL
@@ -108,6 +116,8 @@ class Solution:
     certificate : bounds on the optimal value of the problem.
     dual : (n, C), the dual candidate behind the lower bound: `certify(problem, weights, dual)`
         computes the certificate again.
+    multipliers : of the cone constraints behind the lower bound; None without cones.
+    output_bias : (C,), the one behind the objective; None for a problem without.
     status : how the run ended; `message` puts it in words.
     n_iter, n_products, seconds : effort; a product is one pass over the data, forward or adjoint.
     history : one `Progress` an iteration.
@@ -125,6 +135,8 @@ class Solution:
     history: tuple[Progress, ...]
     solver: Solver
     state: Any = field(repr=False)
+    multipliers: Multipliers | None = field(default=None, repr=False)
+    output_bias: np.ndarray | None = None
 
     @property
     def converged(self) -> bool:
