@@ -8,6 +8,10 @@ where tau scales Theta into the dual feasible set, class by class where the pena
 Cones relax the dual constraint: for C-ReLU it bounds the projections Pi_K(+-M'Theta), or any
 M'Theta - X~'gamma with gamma >= 0 (`problem.dual_correlation`). At an optimum Theta = grad f(Z)
 closes the gap P - D.
+
+Both ends are computed in float64 with a bound on every rounding error (proofs.py), so that they
+hold in real arithmetic for the numbers as they are stored. While a solver runs, its iterates are
+bounded without that (`lower_bound_of`), which decides nothing but when to look more closely.
 """
 
 from __future__ import annotations
@@ -18,8 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, double, is_double
+from cvxnn import proofs
+from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
 from cvxnn.penalties import NoPenalty
+from cvxnn.proofs import Multipliers
 from cvxnn.validation import check_array
 
 if TYPE_CHECKING:
@@ -28,20 +34,7 @@ if TYPE_CHECKING:
 # At lam = 0 a dual point has to satisfy M'Theta = 0; it counts if it does so to this precision.
 DUAL_FEASIBILITY = 1e-9
 # Distance from a cone, relative to the largest weight, that counts as rounding.
-FEASIBILITY, SINGLE_FEASIBILITY = 1e-9, 1e-5
-
-
-class Multipliers(NamedTuple):
-    """The multipliers gamma >= 0 of cone constraints behind a lower bound, all of them (m,).
-
-    block : flat blocks, as `CReLU.flat` orders them: sign, then pattern, then class.
-    row : of X, as the problem holds it.
-    value : gamma; the dual constraint bounds -+X'D_i Theta^k + sum gamma (2 D_i - I)_row x_row.
-    """
-
-    block: np.ndarray
-    row: np.ndarray
-    value: np.ndarray
+FEASIBILITY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        return max(self.objective - self.lower_bound, 0.0)
+        return max(self.objective - self.lower_bound, 0.0)  # negative only where nothing is proven
 
     @property
     def relative_gap(self) -> float:
@@ -91,10 +84,13 @@ class Certificate:
         return relative_gap(self.objective, self.lower_bound, self.zero_objective)
 
     def __str__(self) -> str:
-        limited = " among weights no larger than these" if self.dual_infeasibility > 0 else ""
+        limited = ""
+        if self.radius is not None:
+            limited = f" among weights whose block norms sum to at most {self.radius:.3g}"
+        rounding = f", up to rounding: {'; '.join(self.caveats)}" if self.caveats else ""
         return (
             f"{self.objective:.10g} >= optimal value >= {self.lower_bound:.10g} "
-            f"(relative gap {self.relative_gap:.2g}) for {self.scope}{limited}"
+            f"(relative gap {self.relative_gap:.2g}) for {self.scope}{limited}{rounding}"
         )
 
 
@@ -104,7 +100,8 @@ def relative_gap(objective: float, lower_bound: float, zero_objective: float) ->
 
 
 def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) -> Certificate:
-    """Bound the optimal value of `problem` at feasible weights, in float64 with fresh products.
+    """Bound the optimal value of `problem` at feasible weights, in float64 with fresh products and
+    a bound on every rounding error.
 
     `Theta` is a further dual candidate, for instance the best one of a solver's run; the
     gradient at the weights is always tried.
@@ -118,65 +115,129 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
             Theta = Theta[:, None]
         if tuple(Theta.shape) != shape:
             raise ValueError(f"Theta must have shape {shape}, got {tuple(Theta.shape)}")
-    return certify_with_dual(problem, weights, Theta)[0]
+    return prove(problem, weights, Theta).certificate
 
 
-def certify_with_dual(
+class Proof(NamedTuple):
+    """A certificate and what it rests on; see `Solution` for the parts."""
+
+    certificate: Certificate
+    weights: Array
+    dual: Array
+    multipliers: Multipliers | None
+    output_bias: np.ndarray | None
+
+
+def prove(
     problem: ConvexProblem,
     weights: Any,
     Theta: Array | None = None,
     *,
     start: Any = None,
     enough: float = -1.0,
-) -> tuple[Certificate, Array]:
-    """The certificate, and the dual candidate that gave its lower bound. `start` may speed up the
-    bound of Theta (see `problem.dual_correlation`); if that leaves a relative gap of at most
-    `enough`, no other candidate is tried."""
+    refuse: bool = True,
+) -> Proof:
+    """The certificate of weights, and of the weights that it speaks about: those of C-ReLU are
+    lifted into their cones where rounding may have left them outside.
+
+    `start` may speed up the bound of Theta (see `problem.dual_correlation`); if that leaves a
+    relative gap of at most `enough`, no other candidate is tried. With `refuse`, weights that are
+    outside their cones by more than rounding are an error, else a caveat.
+    """
     from cvxnn.problems import check_problem  # which certifies nothing by itself
 
-    checked = check_problem(problem).check_weights(weights)
-    U = double(checked)
+    U = double(check_problem(problem).check_weights(weights))
     violation, size = problem.max_violation(U), float(array_namespace(U).max(abs(U)))
-    if violation > (FEASIBILITY if is_double(checked) else SINGLE_FEASIBILITY) * size:
+    if refuse and violation > FEASIBILITY * size:
         raise ValueError(
             f"weights are outside their cones by {violation:.2g}, so their objective bounds "
             "nothing; problem.project(weights) projects them"
         )
+    U, caveats = problem.proven_feasible(U)
     Z = problem.operator_double.forward(U)
-    objective, zero_objective = (
-        problem.loss.value(Z) + problem.penalty.value(U),
-        problem.loss.zero_value,
-    )
-    dual, lower_bound, infeasibility = None, -math.inf, 0.0
+    bias = problem.loss.intercept(Z) if problem.output_bias else None
+    unproven = proofs.can_prove(problem)
+    if unproven:
+        objective = problem.loss.value(Z) + problem.penalty.value(U)
+        network_objective = None
+    else:
+        objective = proofs.objective_above(problem, to_numpy(U), Z, bias)
+        network_objective = (
+            proofs.network_objective_above(problem, U, bias) if problem.kind == "C-ReLU" else None
+        )
+    bounds = _Bounds(problem, U, unproven)
+    zero_objective, bound = problem.loss.zero_value, None
     if Theta is not None:
-        dual = problem.loss.dual_candidate(double(Theta))
-        correlation = None if start is None else problem.dual_correlation(dual, start)
-        lower_bound, infeasibility = lower_bound_of(problem, dual, correlation)
-    if dual is None or relative_gap(objective, lower_bound, zero_objective) > enough:
-        gradient = problem.loss.gradient(Z)
-        bound, its_infeasibility = lower_bound_of(problem, gradient)
-        if bound > lower_bound:
-            dual, lower_bound, infeasibility = gradient, bound, its_infeasibility
-    if infeasibility > 0:
-        lower_bound = max(lower_bound - _error_of_bound(problem, U, dual), 0.0)
+        bound = bounds.of(double(Theta), start)
+    if bound is None or relative_gap(objective, bound.value, zero_objective) > enough:
+        other = bounds.of(problem.loss.gradient(Z))
+        bound = other if bound is None or other.value > bound.value else bound
     certificate = Certificate(
         objective=objective,
-        lower_bound=lower_bound,
+        lower_bound=bound.value,
         zero_objective=zero_objective,
         scope=problem.scope,
-        dual_infeasibility=infeasibility,
-        max_violation=violation,
-        network_objective=problem.network_objective(U),
+        dual_infeasibility=bound.infeasibility,
+        max_violation=problem.max_violation(U),
+        network_objective=network_objective,
+        radius=bounds.radius if bound.value > 0 else None,
+        caveats=caveats + unproven,
     )
-    return certificate, dual
+    if certificate.proven and not certificate.lower_bound <= certificate.objective:
+        raise CertificateError(problem, certificate, problem.present(U), bound.dual)
+    return Proof(certificate, U, bound.dual, bound.multipliers, bias)
 
 
-def _error_of_bound(problem: ConvexProblem, U: Array, Theta: Array) -> float:
-    """What M'Theta = e != 0 may cost at lam = 0: f(M U) >= D + <e, U>, which is no less than
-    D - sum ||e_i|| ||U_i||, so that the bound holds among weights no larger than U."""
-    xp = array_namespace(U)
-    e = problem.operator_double.adjoint(problem.range_complement(Theta))
-    return float(xp.sum(xp.sqrt(xp.sum(e * e, axis=1) * xp.sum(U * U, axis=1))))
+class CertificateError(AssertionError):
+    """A proven lower bound is above a proven objective: one of the proofs is wrong. It carries
+    `problem`, `certificate`, `weights` and `dual`."""
+
+    def __init__(
+        self, problem: ConvexProblem, certificate: Certificate, weights: Any, dual: Array
+    ) -> None:
+        super().__init__(
+            f"a lower bound of {certificate.lower_bound!r} is above the objective "
+            f"{certificate.objective!r} of {problem!r}: this is a mistake in cvxnn. Please report "
+            "it, with what this error carries: problem, certificate, weights and dual"
+        )
+        self.problem, self.certificate = problem, certificate
+        self.weights, self.dual = weights, dual
+
+
+@dataclass(frozen=True)
+class _Bound:
+    value: float
+    dual: Array
+    multipliers: Multipliers | None = None
+    infeasibility: float = 0.0
+
+
+class _Bounds:
+    """Lower bounds of dual candidates, at given weights U."""
+
+    def __init__(self, problem: ConvexProblem, U: Array, unproven: tuple[str, ...]) -> None:
+        self.problem, self.unproven = problem, unproven
+        self.radius: float | None = None
+        if isinstance(problem.penalty, NoPenalty):
+            norms = proofs.block_norms_above(to_numpy(U))
+            self.radius = proofs.RADIUS * float(norms.sum()) or 1.0
+
+    def of(self, Theta: Array, start: Any = None) -> _Bound:
+        """The bound that Theta proves, made to satisfy the equations of the dual."""
+        problem, infeasibility = self.problem, 0.0
+        if self.radius is not None:
+            Theta, infeasibility = outside_range(problem, Theta)
+            if infeasibility > DUAL_FEASIBILITY:
+                return _Bound(0.0, 0 * Theta)
+        else:
+            Theta = problem.loss.dual_candidate(Theta)
+        if not bool(np.isfinite(to_numpy(Theta)).all()):
+            return _Bound(0.0, array_namespace(Theta).zeros_like(Theta))
+        if self.unproven:
+            correlation = problem.dual_correlation(Theta, start)
+            return _Bound(dual_bound(problem, Theta, correlation), Theta, None, infeasibility)
+        found = proofs.lower_bound(problem, to_numpy(Theta), start=start, radius=self.radius)
+        return _Bound(found.value, like(Theta, found.dual), found.multipliers, infeasibility)
 
 
 def lower_bound_of(
@@ -200,12 +261,18 @@ def dual_bound(problem: ConvexProblem, Theta: Array, correlation: Array) -> floa
 def unpenalised_bound(problem: ConvexProblem, Theta: Array) -> tuple[float, float]:
     """The bound at lam = 0 from the part of Theta outside range(M), and its infeasibility. A
     candidate that does not satisfy M'Theta = 0 to rounding proves nothing but 0."""
+    outside, infeasibility = outside_range(problem, Theta)
+    if infeasibility > DUAL_FEASIBILITY:
+        return 0.0, 0.0
+    return dual_bound(problem, outside, problem.operator_double.adjoint(outside)), infeasibility
+
+
+def outside_range(problem: ConvexProblem, Theta: Array) -> tuple[Array, float]:
+    """The part of Theta outside range(M), and its ||M'Theta|| / (||M|| ||Theta||)."""
     operator = problem.operator_double
     xp = array_namespace(Theta)
     outside = problem.loss.dual_candidate(problem.range_complement(double(Theta)))
     product = operator.adjoint(outside)
     size = float(xp.sqrt(xp.sum(operator.block_norms() ** 2) * xp.sum(outside**2)))
     infeasibility = float(xp.sqrt(xp.sum(product**2))) / size if size > 0 else 0.0
-    if infeasibility > DUAL_FEASIBILITY:
-        return 0.0, 0.0
-    return dual_bound(problem, outside, product), infeasibility
+    return outside, infeasibility

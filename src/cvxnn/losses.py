@@ -3,7 +3,7 @@
     squared    1/(2s) sum w (z - y)^2            s = C sum w
     huber      1/s sum w h(z - y)                h(r) = r^2/2 up to |r| = delta, linear beyond
     logistic   1/s sum w log(1 + exp(-y z))      y = +-1
-    softmax    1/s sum w (log sum exp(z) - <y, z>)   rows y of probabilities, s = sum w
+    softmax    1/s sum w sum_k y_k (log sum exp(z) - z_k)   rows y of probabilities, s = sum w
 
 A loss gives its value and gradient, the Bregman divergence that a line search tests (computed
 without cancellation), a square root of its Hessian for Newton's method, and its side of the dual
@@ -14,19 +14,26 @@ problem: the lower bound
 of a scaling tau of a dual candidate Theta, where the penalty says how far tau may go (`limit`)
 and what quadratic it adds (`q`). Theta = grad f(Z) at the optimum gives the optimal value.
 
+What a certificate claims is computed apart from that, with a bound on every rounding error (see
+rounding.py): `value_above` from predictions with their errors, `dual_below` from a `dual_point`,
+which satisfies the equations of the dual exactly. A loss that declares its rounding has all three.
+
 `WithIntercept` makes min_b f(Z + 1 b') a loss of Z, so that an unpenalised output bias is nobody
 else's business.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 
+from cvxnn import rounding
 from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.rounding import TINY, UNIT, Ball, depth, down, slack, tree_sum, up
 from cvxnn.validation import check_choice, check_number, check_vector
 
 HUBER_DELTA = 1.35  # 95 % efficient for normal errors of unit variance
@@ -68,6 +75,7 @@ class Loss(Protocol):
     row_weight: Array  # (n, 1), w / s
     affine_gradient: bool  # of a quadratic
     has_sample_weights: bool
+    declares_rounding: bool  # whether it has the three methods that come last
 
     def value(self, Z: Array) -> float:
         """f(Z), summed in float64."""
@@ -115,12 +123,35 @@ class Loss(Protocol):
         """A square root of the Hessian at Z."""
         ...
 
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        """Above f(Z + 1 bias') for predictions that are known up to an error."""
+        ...
+
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> Ball:
+        """A point next to Theta that satisfies the equations of the dual exactly; its centre is
+        what stands for it in a `Solution`. With `balanced`, columns sum to zero."""
+        ...
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = False,
+    ) -> float:
+        """Below -f*(tau T) - tau linear - tau^2 quadratic, or 0, for the T that `point` stands for
+        and some tau in [0, limit] of its choice; shapes as in `best_dual`."""
+        ...
+
 
 class _WeightedLoss:
     """What the losses share: targets, row weights, and no equations in the dual."""
 
     affine_gradient = False
     coupled = False  # outputs
+    translates = False  # whether only Z - Y matters
+    declares_rounding = False
 
     def __init__(self, Y: Array, row_weight: Array | None = None) -> None:
         self.Y = Y
@@ -167,12 +198,31 @@ class _WeightedLoss:
     def _with(self, Y: Array) -> Self:
         return type(self)(Y, to_numpy(self.row_weight))
 
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Targets and row weights in NumPy float64."""
+        return to_numpy(double(self.Y)), to_numpy(self.row_weight)
+
+    def _sum_above(self, terms: np.ndarray, roundings: int) -> float:
+        """Above the weighted sum of terms >= 0, each computed with so many roundings."""
+        if not np.any(terms):
+            return 0.0
+        weighted = to_numpy(self.row_weight) * terms
+        return float(up(tree_sum(weighted), depth(weighted.size) + roundings + 1))
+
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> Ball:
+        if not balanced:
+            return Ball(Theta, np.zeros_like(Theta))
+        columns = [rounding.zero_sum(column) for column in Theta.T]
+        return Ball(*(np.stack(part, axis=1) for part in zip(*map(_parts, columns), strict=True)))
+
 
 class SquaredLoss(_WeightedLoss):
     """-f*(Theta) = -<Theta, Y> - 1/2 sum s/w Theta^2, so the best scaling is a parabola's vertex,
     clipped to what is allowed."""
 
     affine_gradient = True
+    translates = True
+    declares_rounding = True
 
     def value(self, Z: Array) -> float:
         R = double(Z) - double(self.Y)
@@ -212,6 +262,45 @@ class SquaredLoss(_WeightedLoss):
 
     def root(self, Z: np.ndarray) -> Root:
         return Root(np.broadcast_to(np.sqrt(self.row_weight), Z.shape))
+
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        r = self._distance(Z, bias)
+        return self._sum_above(0.5 * r * r, 2)
+
+    def _distance(self, Z: Ball, bias: np.ndarray | None) -> np.ndarray:
+        """|z + b - y| from above. The bias and the target are subtracted first, which is exact
+        where both are far from zero."""
+        Y, _ = self._numbers()
+        return (Z - (Y if bias is None else Ball(Y) - bias)).magnitude()
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = False,
+    ) -> float:
+        """The best multiple. Where columns of T sum to zero, any number may be subtracted from the
+        targets of a column."""
+        Y, w = self._numbers()
+        targets: Any = Ball(Y) - np.sum(w * Y, axis=0) / np.sum(w) if balanced else Y
+        slope = (point * targets).sum(axis=0)
+        curvature = (point * point / w).sum(axis=0).above()
+        if len(limit) == 1:
+            slope, curvature = slope.sum().reshape(1), np.atleast_1d(up(curvature.sum(), Y.size))
+        curvature = up(curvature + 2 * quadratic, 3)
+        limit = np.minimum(limit, self._domain_below(point))
+        rise = down(np.maximum(np.abs(slope.mid) - up(slope.rad + linear, 2), 0.0), 2)
+        flat = ~((rise > 0) & (curvature > 0))
+        tau = np.where(flat, 0.0, np.minimum(limit, rise / np.where(flat, 1.0, curvature)))
+        first, second = tau * rise, 0.5 * tau * tau * curvature
+        value = first - second - slack(4) * (first + second) - TINY
+        return float(down(np.sum(np.maximum(np.nan_to_num(value), 0.0)), len(tau)))
+
+    def _domain_below(self, point: Ball) -> float:
+        """How far the point may be scaled inside the domain of f*."""
+        return np.inf
 
 
 class HuberLoss(SquaredLoss):
@@ -267,6 +356,16 @@ class HuberLoss(SquaredLoss):
         R, inner = self._residual(Z)
         return Root(np.sqrt(self.row_weight) * (inner == R))
 
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        r = self._distance(Z, bias)
+        inner = np.minimum(r, self.delta)
+        return self._sum_above(inner * (r - 0.5 * inner), 3)
+
+    def _domain_below(self, point: Ball) -> float:
+        _, w = self._numbers()
+        largest = up(float(np.max(point.magnitude() / w)), 1) if np.any(point.mid) else 0.0
+        return float(down(self.delta / largest, 1)) if largest > 0 else np.inf
+
 
 class _SmoothedHuber(HuberLoss):
     """min_E  1/(2s) sum w (z - y - e)^2 + w delta/s |e| + t w/(2s) (e - e0)^2.
@@ -304,6 +403,8 @@ class _SmoothedHuber(HuberLoss):
 
 class LogisticLoss(_WeightedLoss):
     """With q = -s/w y Theta in [0, 1], f*(Theta) = 1/s sum w (q log q + (1 - q) log(1 - q))."""
+
+    declares_rounding = True
 
     def value(self, Z: Array) -> float:
         margin = double(self.Y) * double(Z)
@@ -352,19 +453,56 @@ class LogisticLoss(_WeightedLoss):
         q = _sigmoid(Z)
         return Root(np.sqrt(self.row_weight * q * _sigmoid(-Z)))
 
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        Y, _ = self._numbers()
+        Z = Z if bias is None else Z + bias
+        against = Ball(-Y * Z.mid, Z.rad).above()  # a change of sign is exact
+        return self._sum_above(rounding.softplus_above(against), 2)
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = False,
+    ) -> float:
+        """The longest multiple up to 1. The entropy of q is concave, and least at an end."""
+        Y, w = self._numbers()
+        side = Ball(-Y * point.mid, point.rad)
+        q = side / w
+        top = np.max(q.above(), axis=0)
+        longest = np.where(top > 1, down(1 / np.maximum(top, 1.0), 1), 1.0)
+        longest = np.where(np.any(side.mid < side.rad, axis=0), 0.0, longest)  # outside the domain
+        tau = np.minimum(limit, longest if len(limit) > 1 else longest.min())
+        q = q * tau
+        ends = (np.clip(end, 0.0, 1.0) for end in (q.below(), q.above()))
+        terms = [rounding.entropy_below(q) + rounding.rest_entropy_below(q) for q in ends]
+        gain = down(tree_sum(w * np.maximum(np.minimum(*terms), 0.0)), depth(Y.size) + 2)
+        return _less(gain, tau, linear, quadratic)
+
 
 class SoftmaxLoss(_WeightedLoss):
-    """With q = Y + s/w Theta, rows of probabilities, f*(Theta) = 1/s sum w q log q."""
+    """With q = Y + s/w Theta >= 0 and t the row sums of Y, which are those of q,
+    f*(Theta) = 1/s sum w (sum_k q log q - t log t). Targets that are not certain seldom sum to
+    exactly 1 in floating-point numbers; t makes up for it."""
 
     coupled = True
+    declares_rounding = True
+
+    def __init__(self, Y: Array, row_weight: Array | None = None) -> None:
+        super().__init__(Y, row_weight)
+        Y = double(Y)
+        self._total = array_namespace(Y).sum(Y, axis=1, keepdims=True)
 
     def value(self, Z: Array) -> float:
         Z = double(Z)
-        terms = _log_sum_exp(Z) - array_namespace(Z).sum(double(self.Y) * Z, axis=1, keepdims=True)
-        return self._weighted_sum(terms)
+        Z = Z - array_namespace(Z).max(Z, axis=1, keepdims=True)
+        against = array_namespace(Z).sum(double(self.Y) * Z, axis=1, keepdims=True)
+        return self._weighted_sum(self._total * _log_sum_exp(Z) - against)
 
     def gradient(self, Z: Array) -> Array:
-        return self._theta(_softmax(double(Z)))
+        return self._theta(self._total * _softmax(double(Z)))
 
     def _theta(self, q: Array) -> Array:
         """w/s (q - Y), with rows that add up to zero even where q is 0 and 1 up to rounding: the
@@ -386,7 +524,7 @@ class SoftmaxLoss(_WeightedLoss):
         near = xp.log1p(xp.sum(q * _excess(short), axis=1, keepdims=True))
         far = xp.maximum(_log_sum_exp(log_q + step), xp.zeros_like(near))
         within = xp.all(short == step, axis=1, keepdims=True)
-        return self._weighted_sum(xp.where(within, near, far))
+        return self._weighted_sum(self._total * xp.where(within, near, far))
 
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         """b is determined up to a constant, and sums to zero. Where predictions are so sure of
@@ -433,9 +571,15 @@ class SoftmaxLoss(_WeightedLoss):
         return hessian
 
     def dual_candidate(self, Theta: Array) -> Array:
+        """Inside the domain, q >= 0; forming q itself would lose all of Theta but its leading bits
+        where q is nearly 1."""
+        Theta, Y = double(Theta), double(self.Y)
         xp = array_namespace(Theta)
-        q = double(self.Y) + double(Theta) / self.row_weight
-        return self._theta(xp.maximum(q, xp.zeros_like(q)))
+        Theta = xp.maximum(Theta, -Y * self.row_weight)
+        q = Y + Theta / self.row_weight
+        largest = xp.astype(q == xp.max(q, axis=1, keepdims=True), xp.float64)
+        excess = xp.sum(Theta, axis=1, keepdims=True) / xp.sum(largest, axis=1, keepdims=True)
+        return Theta - largest * excess
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         q = np.maximum(self.Y + Theta / self.row_weight, 0.0)
@@ -455,53 +599,166 @@ class SoftmaxLoss(_WeightedLoss):
         safe = xp.where(falling, -change, xp.ones_like(change))
         tau = min(tau, float(xp.min(xp.where(falling, Y / safe, xp.full_like(Y, xp.inf)))))
         value = self._weighted_sum(_entropy(Y + tau * change))
+        value -= self._weighted_sum(_entropy(self._total))
         value -= tau**2 * float(xp.sum(double(quadratic)))
         return xp.full_like(double(limit), tau), value
 
     def root(self, Z: np.ndarray) -> Root:
         q = _softmax(Z)
-        return Root(np.sqrt(self.row_weight * q), np.sqrt(q))
+        return Root(np.sqrt(self.row_weight * self._total * q), np.sqrt(q))
+
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        """With h the largest prediction of a row, t (lse - z_h) + sum_k y_k (z_h - z_k): no term is
+        negative, and none cancels."""
+        Y, _ = self._numbers()
+        Z = Z if bias is None else Z + bias
+        h = np.argmax(Z.mid, axis=1)[:, None]
+        rad = np.broadcast_to(Z.rad, Z.mid.shape)
+        ahead = Ball(np.take_along_axis(Z.mid, h, 1), np.take_along_axis(rad, h, 1)) - Z
+        others = np.arange(Y.shape[1]) != h
+        tails = np.where(others, rounding.exp_above((-ahead).above()), 0.0)
+        excess = rounding.log1p(up(tails.sum(axis=1, keepdims=True), Y.shape[1]))
+        behind = np.sum(Y * np.where(others, ahead.above(), 0.0), axis=1, keepdims=True)
+        total = Ball(Y).sum(axis=1).above()[:, None]
+        return self._sum_above(
+            total * excess + np.maximum(behind, 0.0), rounding.LOG + Y.shape[1] + 3
+        )
+
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> Ball:
+        """In each row the entry with the largest q stands for minus the exact sum of the others.
+        Sums of columns are then moved to one of them, in the row that has most to give; what is
+        left of them in the end is moved exactly, and is in the radius."""
+        Y, w = self._numbers()
+        Theta = self._implied(np.where((Y == 0) & (Theta < 0), 0.0, Theta))
+        for _ in range(3 if balanced else 0):
+            sums, sizes = tree_sum(Theta, 0), tree_sum(np.abs(Theta), 0)
+            if np.all(np.abs(sums) <= 4 * UNIT * sizes):
+                break
+            for k, c, row in self._moves(Theta, sums):
+                Theta[row, k] -= sums[k]
+                Theta[row, c] += sums[k]
+            Theta = self._implied(Theta)
+        rad = np.zeros_like(Theta)
+        implied = np.argmax(Y + Theta / w, axis=1)
+        rad[np.arange(len(Y)), implied] = Ball(Theta).sum(axis=1).magnitude()
+        if balanced:
+            exact = np.array([_column_sum(Theta, implied, k) for k in range(Y.shape[1])])
+            for k, c, row in self._moves(Theta, exact):
+                rad[row, [k, c]] += abs(exact[k]) * (1 + 4 * UNIT)
+        return Ball(Theta, rad * (1 + slack(Y.shape[1])))
+
+    def _implied(self, Theta: np.ndarray) -> np.ndarray:
+        """Rows that sum to zero up to rounding, by their entry with the largest q."""
+        Y, w = self._numbers()
+        rows, Theta = np.arange(len(Y)), Theta.copy()
+        h = np.argmax(Y + Theta / w, axis=1)
+        Theta[rows, h] = 0.0
+        Theta[rows, h] = -Theta.sum(axis=1)
+        return Theta
+
+    def _moves(self, Theta: np.ndarray, sums: np.ndarray) -> list[tuple[int, int, int]]:
+        """Which column sums are moved to which column, the one with most in it, in which row. When
+        all the others sum to zero it does so too, as all rows do."""
+        Y, w = self._numbers()
+        room = w * (Y + Theta / w)
+        c = int(np.argmax([math.fsum(column) for column in room.T]))
+        return [
+            (k, c, int(np.argmax(room[:, k if sums[k] > 0 else c])))
+            for k in range(len(sums))
+            if k != c and sums[k] != 0
+        ]
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = False,
+    ) -> float:
+        """The longest multiple up to 1. -q log q is concave, and least at an end of q; where the
+        target is above 1/2, 1 - q is known better than q. t log t >= t - 1."""
+        Y, w = self._numbers()
+        falling = point.mid < point.rad
+        fall = up(np.where(falling, point.rad - point.mid, 1.0), 1)
+        longest = np.where(falling, down(w * Y / fall, 2), 1.0)
+        tau = min(1.0, float(limit.min()), float(longest.min()))
+        step = point * tau / w
+        sure = Y > 0.5
+        start = np.where(sure, 1.0 - Y, Y)  # exact
+        q = Ball(np.where(sure, -step.mid, step.mid), step.rad) + start
+        ends = (
+            np.where(sure, np.minimum(end, 1.0), np.maximum(end, 0.0))
+            for end in (q.below(), q.above())
+        )
+        terms = np.minimum(*(
+            np.where(sure, rounding.rest_entropy_below(end), rounding.entropy_below(end))
+            for end in ends
+        ))  # fmt: skip
+        excess = (Ball(Y).sum(axis=1) - 1.0).below()[:, None]
+        gain = (Ball(np.concatenate([terms, excess], axis=1)) * w).sum().below()
+        return _less(max(float(gain), 0.0), np.full_like(limit, tau), linear, quadratic)
 
 
 class WithIntercept:
     """min_b f(Z + 1 b') as a loss of Z. Its gradient is that of f at the minimum, whose columns
     sum to zero, and that equation is all it adds to the dual: f* is the same on it."""
 
-    def __init__(self, base: Any, *, start: np.ndarray | None = None, warm: bool = False) -> None:
+    def __init__(
+        self,
+        base: Any,
+        *,
+        start: np.ndarray | None = None,
+        warm: bool = False,
+        centre: bool = True,
+    ) -> None:
         """With `warm`, the search for b starts where the last one ended, or from `start`: quicker,
-        but results depend, by rounding, on what was asked before."""
+        but results depend, by rounding, on what was asked before. With `centre`, targets of which
+        only differences matter are centred first: far from zero, sums would be all rounding."""
         self.base = base
         self._start, self._warm = start, warm
         self._recent: list[tuple[Array, np.ndarray]] = []  # predictions and their intercepts
         self.Y, self.row_weight = base.Y, base.row_weight
         self.affine_gradient = base.affine_gradient
         self.coupled, self.has_sample_weights = base.coupled, base.has_sample_weights
+        self.declares_rounding = base.declares_rounding
         self._plain = base.in_numpy() if not isinstance(base.Y, np.ndarray) else base
+        self._centre: np.ndarray | float = 0.0
+        self._centred, self._plain_centred = base, self._plain
+        if centre and base.translates:
+            Y, w = self._plain._numbers()
+            self._centre = np.sum(w * Y, axis=0) / np.sum(w)
+            self._centred = base._with(double(base.Y) - like(double(base.Y), self._centre))
+            self._plain_centred = self._plain._with(Y - self._centre)
 
     def intercept(self, Z: Array) -> np.ndarray:
+        return self._centre + self._small_intercept(Z)
+
+    def _small_intercept(self, Z: Array) -> np.ndarray:
+        """The best b for the centred targets."""
         for known, b in self._recent:
             if known is Z:
                 return b
-        b = self._plain.best_intercept(to_numpy(double(Z)), self._start)
+        b = self._plain_centred.best_intercept(to_numpy(double(Z)), self._start)
         self._recent = [(Z, b), *self._recent[:1]]
         if self._warm:
             self._start = b
         return b
 
     def _shifted(self, Z: Array) -> Array:
-        b = self.intercept(Z)
+        b = self._small_intercept(Z)
         Z = double(Z)
         return Z + like(Z, b)
 
     def value(self, Z: Array) -> float:
-        return self.base.value(self._shifted(Z))
+        return self._centred.value(self._shifted(Z))
 
     def gradient(self, Z: Array) -> Array:
-        return self.base.gradient(self._shifted(Z))
+        return self._centred.gradient(self._shifted(Z))
 
     def bregman(self, Z_new: Array, Z: Array) -> float:
         """Columns of the gradient sum to zero, so the shifts do not matter for its product."""
-        return self.base.bregman(self._shifted(Z_new), self._shifted(Z))
+        return self._centred.bregman(self._shifted(Z_new), self._shifted(Z))
 
     @property
     def zero_value(self) -> float:
@@ -509,7 +766,11 @@ class WithIntercept:
 
     def dual_candidate(self, Theta: Array) -> Array:
         Theta = self.base.dual_candidate(double(Theta))
-        return like(Theta, self._plain.balance(to_numpy(Theta)))
+        values = to_numpy(Theta)
+        sums, sizes = tree_sum(values, 0), tree_sum(np.abs(values), 0)
+        if np.all(np.abs(sums) <= 16 * UNIT * sizes):  # as balanced as rounding allows
+            return Theta
+        return like(Theta, self._plain.balance(values))
 
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta = double(Theta)
@@ -517,20 +778,36 @@ class WithIntercept:
         size = xp.sum(xp.abs(Theta), axis=0)
         if bool(xp.any(xp.abs(xp.sum(Theta, axis=0)) > BALANCED * size)):
             limit = xp.zeros_like(limit)  # nothing but the zero multiple is feasible
-        return self.base.best_dual(Theta, limit, quadratic)
+        return self._centred.best_dual(Theta, limit, quadratic)
+
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        return self._plain.value_above(Z, bias)
+
+    def dual_point(self, Theta: np.ndarray, balanced: bool = True) -> Ball:
+        return self._plain.dual_point(Theta, balanced=True)
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = True,
+    ) -> float:
+        return self._plain.dual_below(point, limit, linear, quadratic, balanced=True)
 
     def by_output(self) -> list[Loss]:
-        return [WithIntercept(part, warm=True) for part in self.base.by_output()]
+        return [WithIntercept(part, warm=True) for part in self._centred.by_output()]
 
     def around(self, Z: Array, tail: float) -> Loss:
-        near = self.base.around(self._shifted(Z), tail)
-        if near is self.base:
+        near = self._centred.around(self._shifted(Z), tail)
+        if near is self._centred:
             return self
-        return WithIntercept(near, start=self._start, warm=self._warm)
+        return WithIntercept(near, start=self._start, warm=self._warm, centre=False)
 
     def root(self, Z: np.ndarray) -> Root:
         """Of H - H 1 (1'H 1)^+ 1'H: the span of L'1 is taken out, for each output."""
-        root = self.base.root(self._shifted(Z))
+        root = self._centred.root(self._shifted(Z))
         C = Z.shape[1]
         ones = np.zeros((C, *Z.shape))
         ones[range(C), :, range(C)] = 1.0
@@ -563,8 +840,6 @@ def make_loss(
         settings["delta"] = check_number(huber_delta, "huber_delta", minimum=0, strict=True)
     if name in _CHECKS:
         _CHECKS[name](to_numpy(Y), intercept)
-    if name == "softmax":  # exactly, or it would have no lower bound
-        Y = double(Y) / array_namespace(Y).sum(double(Y), axis=1, keepdims=True)
     row_weight = None
     if sample_weight is not None:
         weight = check_vector(sample_weight, "sample_weight", Y.shape[0])
@@ -631,6 +906,25 @@ def _excess(d: Array) -> Array:
     xp = array_namespace(d)
     series = d * d * (0.5 + d * (1 / 6 + d / 24))
     return xp.where(xp.abs(d) < 1e-3, series, xp.expm1(d) - d)
+
+
+def _parts(ball: Ball) -> tuple[Any, Any]:
+    return ball.mid, ball.rad
+
+
+def _column_sum(Theta: np.ndarray, implied: np.ndarray, k: int) -> float:
+    """The sum of column k, correctly rounded, where implied entries are exact."""
+    others = np.arange(Theta.shape[1]) != k
+    own, mine = Theta[implied != k, k], Theta[implied == k][:, others]
+    return math.fsum(np.concatenate([own, -mine.reshape(-1)]))
+
+
+def _less(gain: Any, tau: np.ndarray, linear: np.ndarray, quadratic: np.ndarray) -> float:
+    """gain - tau linear - tau^2 quadratic, from below."""
+    cost = np.where(tau > 0, tau * (linear + tau * quadratic), 0.0)
+    return float((Ball(np.asarray(gain)) - up(np.sum(cost), len(tau) + 4)).below()) if np.any(
+        cost
+    ) else float(gain)
 
 
 def _entropy(q: Array) -> Array:

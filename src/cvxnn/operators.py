@@ -119,6 +119,22 @@ class ExpandedMatrix:
             total = piece if total is None else total + piece
         return xp.reshape(total, (self.p, X.shape[1], C))
 
+    def magnitudes(self, R: Array) -> Array:
+        """|X|'R over the rows that some pattern uses, for R >= 0: (n, C) -> (d, C). The rounding
+        error of an adjoint product is a small multiple of it, the same for all patterns."""
+        used = like(self.X, self._used_rows)
+        return abs(self.X).T @ (R * used[:, None])
+
+    @cached_property
+    def _used_rows(self) -> np.ndarray:
+        return self.mask.any(axis=1)
+
+    def with_data(self, X: Array) -> ExpandedMatrix:
+        """The operator of other data with the same patterns."""
+        other = copy(self)
+        other.X, other._twins, other._active = X, {}, None
+        return other
+
     def block_norms(self) -> Array:
         """Frobenius norms of the blocks D_i X, each an upper bound of the spectral norm: (p,)."""
         xp = self._xp
@@ -153,7 +169,7 @@ class ExpandedMatrix:
         chosen._pass *= len(patterns) / self.p
         chosen._patterns = np.arange(self._mask.shape[1])[self._patterns][patterns]
         chosen._twins, chosen._active = {}, None
-        for cached in ("mask", "mask_by_pattern"):
+        for cached in ("mask", "mask_by_pattern", "_used_rows"):
             chosen.__dict__.pop(cached, None)
         if chosen._bits is not None:
             chosen._bits = chosen._bits.select(patterns)

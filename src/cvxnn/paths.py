@@ -24,7 +24,7 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
 from cvxnn.arrays import array_namespace, is_sparse, like, to_numpy
-from cvxnn.certificates import certify_with_dual
+from cvxnn.certificates import prove
 from cvxnn.modelfile import write_atomically
 from cvxnn.problems import ConvexProblem, check_problem, lambda_max
 from cvxnn.solvers.base import Solver
@@ -345,12 +345,14 @@ class _Checkpoint:
         weights = problem.check_weights(U)
         dual = check_array(tensors[f"{k}.dual"], "dual").reshape(problem.loss.Y.shape)
         dual = like(problem.operator.X, dual, dtype=array_namespace(problem.operator.X).float64)
-        certificate, dual = certify_with_dual(problem, weights, dual)
+        proof = prove(problem, weights, dual)
         return Solution(
             problem=problem,
-            weights=problem.present(weights),
-            certificate=certificate,
-            dual=dual,
+            weights=problem.present(problem.check_weights(proof.weights)),
+            certificate=proof.certificate,
+            dual=proof.dual,
+            multipliers=proof.multipliers,
+            output_bias=proof.output_bias,
             status=Status.CONVERGED,
             message=str(point["message"]),
             n_iter=int(point["n_iter"]),

@@ -3,6 +3,10 @@
 Every penalty has its value, prox, min-norm subgradient, and its side of the dual problem. A
 norm `g = lam ||.||` bounds the dual variable by `dual_norm(M'Theta) <= lam`; a smooth penalty
 adds its conjugate `g*(M'Theta)` instead.
+
+What a certificate claims is computed apart from that, with a bound on every rounding error (see
+rounding.py): `value_above`, and `dual_limit_below` and `conjugate_above` from an M'Theta that is
+known up to an error. A penalty that declares its rounding has all three.
 """
 
 from __future__ import annotations
@@ -11,12 +15,16 @@ import math
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.rounding import SQUARES, depth, down, tree_sum, up
 from cvxnn.validation import check_choice
 
 
 class Penalty(Protocol):
     lam: float
+    declares_rounding: bool  # whether it has the three methods that come last
 
     def value(self, U: Array) -> float: ...
 
@@ -38,6 +46,19 @@ class Penalty(Protocol):
         """g*(G) of a quadratic penalty, zero for a norm; shaped as `dual_limit`."""
         ...
 
+    def value_above(self, U: np.ndarray) -> float:
+        """Above g(U)."""
+        ...
+
+    def dual_limit_below(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """Below `dual_limit` of any matrix within `error` of G, elementwise; its first axis may
+        have length 1, if the error is the same for all blocks."""
+        ...
+
+    def conjugate_above(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """Above `conjugate` of any matrix within `error` of G."""
+        ...
+
 
 class GroupNorm:
     """g(U) = lam * sum over groups of ||U_group||_2; subclasses say what a group is.
@@ -46,6 +67,7 @@ class GroupNorm:
     """
 
     axes: ClassVar[tuple[int, ...]]
+    declares_rounding: ClassVar[bool] = True
 
     def __init__(self, lam: float) -> None:
         self.lam = lam
@@ -89,6 +111,32 @@ class GroupNorm:
     def conjugate(self, G: Array) -> Array:
         return array_namespace(G).zeros_like(self.dual_norm(G))
 
+    def value_above(self, U: np.ndarray) -> float:
+        norms = self._norms_above(U)
+        return float(up(self.lam * tree_sum(norms), depth(norms.size) + 1)) if np.any(U) else 0.0
+
+    def dual_limit_below(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        """By the triangle inequality: the norm of G, and that of the error."""
+        norms = up(self._norms_above(G) + self._norms_above(error, len(G)), 1)
+        largest = norms.max(axis=1).max(axis=0)
+        return np.where(largest > 0, down(self.lam / np.where(largest > 0, largest, 1.0), 1), np.inf)
+
+    def conjugate_above(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        return np.zeros(1 if 2 in self.axes else G.shape[2])
+
+    def _norms_above(self, U: np.ndarray, blocks: int | None = None) -> np.ndarray:
+        """The norms of the groups; of `blocks` equal ones if U has only one. A zero group has the
+        norm zero."""
+        norms = self.group_norms(U)
+        if not self.axes:
+            return norms
+        n = math.prod(U.shape[axis] for axis in self.axes)
+        if blocks is not None and len(U) == 1 and 0 in self.axes:
+            n, norms = n * blocks, norms * math.sqrt(blocks)
+        return np.where(
+            np.any(U != 0, axis=self.axes, keepdims=True), up(norms, n + 3) + SQUARES * n, 0.0
+        )
+
     @staticmethod
     def _shrinkage(norms: Array, threshold: float) -> Array:
         xp = array_namespace(norms)
@@ -121,6 +169,8 @@ class L1(GroupNorm):
 class L2:
     """g(U) = lam/2 ||U||^2, with g*(G) = ||G||^2 / (2 lam): no constraint on the dual variable."""
 
+    declares_rounding = True
+
     def __init__(self, lam: float) -> None:
         self.lam = lam
 
@@ -141,12 +191,25 @@ class L2:
         G = double(G)
         return array_namespace(G).sum(G * G, axis=(0, 1)) / (2 * self.lam)
 
+    def value_above(self, U: np.ndarray) -> float:
+        total = 0.5 * self.lam * tree_sum(U * U)
+        return float(up(total, depth(U.size) + 2)) if np.any(U) else 0.0
+
+    def dual_limit_below(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        return np.full(G.shape[2], np.inf)
+
+    def conjugate_above(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        largest = (np.abs(G) + error).reshape(-1, G.shape[2])
+        squares = tree_sum(largest * largest, 0)
+        return up(squares / (2 * self.lam), depth(len(largest)) + 5)
+
 
 class NoPenalty:
     """g = 0, also any penalty with lam = 0. Its dual points satisfy M'Theta = 0, which scaling
     cannot achieve: the certificate projects them first (`certificates.unpenalised_bound`)."""
 
     lam = 0.0
+    declares_rounding = True
 
     def value(self, U: Array) -> float:
         return 0.0
@@ -163,6 +226,15 @@ class NoPenalty:
 
     def conjugate(self, G: Array) -> Array:
         return array_namespace(G).zeros_like(double(G[0, 0, :]))
+
+    def value_above(self, U: np.ndarray) -> float:
+        return 0.0
+
+    def dual_limit_below(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        return np.full(G.shape[2], np.inf)
+
+    def conjugate_above(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
+        return np.zeros(G.shape[2])
 
 
 PENALTIES: dict[str, Callable[[float], Penalty]] = {

@@ -37,6 +37,7 @@ from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
 from cvxnn.patterns import Patterns, column_norms
 from cvxnn.penalties import PENALTIES, Penalty, make_penalty
+from cvxnn.proofs import Multipliers
 from cvxnn.smooth import Smooth
 from cvxnn.validation import (
     check_array,
@@ -148,8 +149,10 @@ class ConvexProblem:
     def max_violation(self, U: Array) -> float:
         return 0.0
 
-    def network_objective(self, U: Array) -> float | None:
-        return None
+    def proven_feasible(self, U: Array) -> tuple[Array, tuple[str, ...]]:
+        """Weights next to U (float64) that are feasible in real arithmetic, and what is not proven
+        about that, in words."""
+        return U, ()
 
     def with_lam(self, lam: float) -> Any:
         """The same problem at another penalty strength; data and operator are shared."""
@@ -394,20 +397,36 @@ class CReLU(ConvexProblem):
         """Pi_K(-G) for the blocks G of the gradient. Blocks that are small enough as they are, for
         the scaling that would be best, need no projection. `start` are active rows of all flat
         blocks."""
-        G = self.operator_double.adjoint(Theta)
+        rows = -self.flat(self.operator_double.adjoint(Theta))
+        self.project_correlation(rows, Theta, start, in_place=True)
+        return self.unflat(rows)
+
+    def project_correlation(
+        self, rows: np.ndarray, Theta: Array, start: ActiveRows | None, in_place: bool = False
+    ) -> tuple[np.ndarray, ActiveRows]:
+        """Project those of the flat blocks -G that are too large for the scaling that would be
+        best: their indices and active rows."""
         C = self.weight_shape[2]
         tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
-        enough = self.lam / np.maximum(np.abs(tau), 1e-300)
-        enough = np.tile(enough, self.weight_shape[0])
-        rows = -self.flat(G)
+        enough = np.tile(self.lam / np.maximum(np.abs(tau), 1e-300), self.weight_shape[0])
         large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
-        rows[large], _ = self.cones.project(
+        projected, active = self.cones.project(
             rows[large],
             self.pattern_of_block[large],
             enough=enough[large],
             start=None if start is None else start.select(large),
         )
-        return self.unflat(rows)
+        if in_place:
+            rows[large] = projected
+        return large, active
+
+    def multipliers_of(self, blocks: np.ndarray, active: ActiveRows) -> Multipliers:
+        """Multipliers of the rows of X from those of unit rows."""
+        used = np.arange(active.rows.shape[1]) < active.count[:, None]
+        used &= active.gamma > 0
+        at, place = np.nonzero(used)
+        row = active.rows[at, place]
+        return Multipliers(blocks[at], row, active.gamma[at, place] / self.cones.row_norms[row])
 
     def exceeds_dual_limit(self, G: np.ndarray) -> bool:
         """Whether some ||Pi_K(-G)|| > lam; found out with few projections where it is so."""
@@ -429,15 +448,33 @@ class CReLU(ConvexProblem):
             np.max(self.cones.violation(rows[live], self.pattern_of_block[live]), initial=0)
         )
 
-    def network_objective(self, U: Array) -> float:
-        """NC-ReLU at the mapped network, in the problem's units: f(sum +-(X v)_+) + g."""
+    def proven_feasible(self, U: Array) -> tuple[np.ndarray, tuple[str, ...]]:
+        """Every block lifted into its cone by as much as rounding may hide. Singular cones have no
+        interior to lift into."""
+        rows, pattern = self.flat(U), self.pattern_of_block
+        live = np.flatnonzero(np.any(rows != 0, axis=1))
+        short = live[~self.cones.proven_inside(rows[live], pattern[live])]
+        if len(short) == 0:
+            return U, ()
+        rows[short] = self.cones.lift(rows[short], pattern[short])
+        left = short[~self.cones.proven_inside(rows[short], pattern[short])]
+        if len(left) == 0:
+            return self.unflat(rows), ()
+        kept = np.unique(pattern[left][self.cones.singular[pattern[left]]])
+        why = f"those of {len(kept)} patterns are singular" if len(kept) else "they are too narrow"
+        return self.unflat(rows), (
+            f"{len(left)} weight vectors are in their cones up to rounding only: {why}",
+        )
+
+    def network_predictions(self, U: np.ndarray) -> np.ndarray:
+        """sum +-(X v)_+, the predictions of the mapped network, which knows no patterns: (n, C)."""
         X, (m, _, C) = self.operator_double.X, self.weight_shape
         Z = np.zeros((X.shape[0], C))
         for k in range(C):
             live = np.flatnonzero(np.any(U[:, :, k] != 0, axis=1))
             signs = np.where(live < m // 2, 1.0, -1.0)
             Z[:, k] = np.maximum(X @ U[live, :, k].T.astype(np.float64), 0.0) @ signs
-        return self.loss.value(Z) + self.penalty.value(U)
+        return Z
 
     @property
     def kernel_factor(self) -> KernelFactor | None:

@@ -20,13 +20,14 @@ import numpy as np
 from cvxnn.arrays import Array, array_namespace, in_numpy, is_double, is_sparse
 from cvxnn.certificates import (
     Certificate,
-    Multipliers,
-    certify_with_dual,
+    Proof,
     lower_bound_of,
+    prove,
     relative_gap,
 )
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.problems import ConvexProblem, check_problem
+from cvxnn.proofs import Multipliers
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Solver, StalledError
 from cvxnn.solvers.conic import CVXPY
@@ -268,7 +269,7 @@ class Run:
         self.objective, self.lower_bound = math.inf, -math.inf
         self.state: Any = None
         self.n_iter = -1  # the first iterate is the start
-        self.certificate: Certificate | None = None
+        self.proof: Proof | None = None
         self.confirm_below = tol
         self.patience = STALL_ITERATIONS
         self._stall_gap, self._stall_iter = math.inf, 0
@@ -308,18 +309,19 @@ class Run:
     def finish(self, method: Solver, status: Status, details: str) -> Solution:
         if self.best_U is None:  # ended before the first iterate; zero is always feasible
             self.best_U = self.problem.zero_weights()
-        certificate, dual = self.certificate, self.best_Theta
-        if certificate is None:
-            certificate, dual = certify_with_dual(
-                self.problem, self.best_U, dual, start=self.best_active
-            )
+        proof = self.proof
+        if proof is None:
+            proof = self._prove()
+        certificate = proof.certificate
         if self.stop == "gap" and certificate.relative_gap <= self.tol:
             status = Status.CONVERGED
         return Solution(
             problem=self.problem,
-            weights=self.problem.present(self.problem.check_weights(self.best_U)),
+            weights=self.problem.present(self.problem.check_weights(proof.weights)),
             certificate=certificate,
-            dual=dual,
+            dual=proof.dual,
+            multipliers=proof.multipliers,
+            output_bias=proof.output_bias,
             status=status,
             message=self._message(method, status, details, certificate),
             n_iter=max(self.n_iter, 0),
@@ -396,14 +398,22 @@ class Run:
             return True
         if progress.relative_gap > self.confirm_below:
             return False
-        certificate, dual = certify_with_dual(
-            self.problem, self.best_U, self.best_Theta, start=self.best_active, enough=self.tol
-        )
-        if certificate.relative_gap <= self.tol:
-            self.certificate, self.best_Theta = certificate, dual
+        proof = self._prove(enough=self.tol)
+        if proof.certificate.relative_gap <= self.tol:
+            self.proof = proof
             return True
         self.confirm_below = progress.relative_gap / 2  # rounding fooled us: ask for more
         return False
+
+    def _prove(self, enough: float = -1.0) -> Proof:
+        return prove(
+            self.problem,
+            self.best_U,
+            self.best_Theta,
+            start=self.best_active,
+            enough=enough,
+            refuse=False,
+        )
 
     def _n_products(self) -> int:
         return self.problem.operator.passes.total - self._passes_before

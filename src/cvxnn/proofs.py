@@ -1,0 +1,228 @@
+"""Both ends of a certificate in floating-point numbers, with a bound on every rounding error.
+
+The upper end is f(Z) + g(U) for predictions Z = M U that are known up to
+
+    |fl(M U) - M U|_jk  <=  slack(p + d) ||x_j|| sum_i ||U_i^k||,
+
+and the lower one -f*(tau T) for an exact dual point T, scaled by a tau for which the constraint
+holds for every matrix within
+
+    |fl(M'T) - M'T|     <=  slack(n) |X|'|T| + |X|' rad(T)
+
+of the computed one: one vector for all patterns, since D_i <= I. It holds for any order of summation,
+with and without fused multiplications, and for the products by table look-up. Where it is too
+large, because terms cancel, the leading bits of X and T are multiplied without error, and only the
+rest has one. Cones add X~'gamma to M'T, with an error of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from cvxnn.arrays import Array, double, in_numpy, is_sparse, like, row_squares, to_numpy
+from cvxnn.rounding import TINY, UNIT, Ball, depth, leading_bits, slack, tree_sum, up
+
+if TYPE_CHECKING:
+    from cvxnn.problems import ConvexProblem, CReLU
+
+MARGIN = 2.0**-46  # relative; what a checker may lose by its own arithmetic
+PRECISE = 1e-12  # error of the dual constraint, relative to its limit, that needs no splitting
+RADIUS = 10.0  # at lam = 0 a bound is claimed for weights so many times as large as those given
+
+
+class Multipliers(NamedTuple):
+    """The multipliers gamma >= 0 of cone constraints behind a lower bound, all of them (m,).
+
+    block : flat blocks, as `CReLU.flat` orders them: sign, then pattern, then class.
+    row : of X, as the problem holds it.
+    value : gamma; the dual constraint bounds -+X'D_i T^k + sum gamma (2 D_i - I)_row x_row.
+    """
+
+    block: np.ndarray
+    row: np.ndarray
+    value: np.ndarray
+
+
+class LowerBound(NamedTuple):
+    """A proven lower bound, and what proves it.
+
+    value : the bound.
+    dual : (n, C), the doubles that stand for the exact dual point.
+    multipliers : of the cones, or None.
+    """
+
+    value: float
+    dual: np.ndarray
+    multipliers: Multipliers | None
+
+
+def can_prove(problem: ConvexProblem) -> tuple[str, ...]:
+    """What stands in the way of a proof, in words: a loss or a penalty of somebody's own."""
+    found = []
+    for part, name in ((problem.loss, problem.loss_name), (problem.penalty, problem.penalty_name)):
+        if not getattr(part, "declares_rounding", False):
+            found.append(f"{name!r} does not declare its rounding errors")
+    return tuple(found)
+
+
+# -- the upper end
+
+
+def objective_above(
+    problem: ConvexProblem, U: np.ndarray, Z: Array, bias: np.ndarray | None
+) -> float:
+    """Above f(M U + 1 bias') + g(U), for Z = fl(M U)."""
+    predictions = Ball(to_numpy(Z), _prediction_error(problem, U))
+    return _total(problem, U, predictions, bias)
+
+
+def network_objective_above(problem: CReLU, U: np.ndarray, bias: np.ndarray | None) -> float:
+    """Above f(sum +-(X v)_+ + 1 bias') + g(U), which knows no patterns. A ReLU magnifies no error,
+    so that of the predictions is the same."""
+    predictions = Ball(problem.network_predictions(U), _prediction_error(problem, U))
+    return _total(problem, U, predictions, bias)
+
+
+def _total(
+    problem: ConvexProblem, U: np.ndarray, predictions: Ball, bias: np.ndarray | None
+) -> float:
+    loss = problem.loss.value_above(predictions, bias)
+    penalty = problem.penalty.value_above(U)
+    total = (loss + penalty) * (1 + 2 * MARGIN)
+    return math.inf if math.isnan(total) else total
+
+
+def _prediction_error(problem: ConvexProblem, U: np.ndarray) -> np.ndarray:
+    """(n, C); the sums of V - W, over the blocks, and over the columns, in any order."""
+    norms = block_norms_above(U)
+    n_active = int(np.count_nonzero(np.any(norms > 0, axis=1)))
+    if n_active == 0:
+        return np.zeros((problem.operator.n, U.shape[2]))
+    X = problem.operator_double.X
+    squares = row_squares(X) if in_numpy(X) else np.einsum("ij,ij->i", *(to_numpy(X),) * 2)
+    rows = up(np.sqrt(squares), U.shape[1] + 3) + 2.0**-500
+    total = up(tree_sum(norms, 0), depth(len(norms)))
+    steps = n_active + U.shape[1] + 4
+    return up(slack(steps) * rows[:, None] * total, 3) + steps * TINY
+
+
+def block_norms_above(U: np.ndarray) -> np.ndarray:
+    """||U_i^k||, rounded up: (blocks, C); zero for zero blocks."""
+    norms = up(np.sqrt(np.sum(U * U, axis=1)), U.shape[1] + 3) + 2.0**-500
+    return np.where(np.any(U != 0, axis=1), norms, 0.0)
+
+
+# -- the lower end
+
+
+def lower_bound(
+    problem: ConvexProblem,
+    Theta: np.ndarray,
+    *,
+    start: Any = None,
+    radius: float | None = None,
+    precise: float = PRECISE,
+) -> LowerBound:
+    """What a dual candidate (n, C) proves, after it was made to satisfy the equations of the dual
+    exactly. `start` is where projections onto cones may start; `radius` is for lam = 0."""
+    point = problem.loss.dual_point(Theta)
+    G, error = _correlation(problem, point, precise)
+    multipliers = None
+    if problem.kind == "C-ReLU" and problem.lam > 0:
+        G, error, multipliers = _with_multipliers(problem, point.mid, G, error, start)  # type: ignore[arg-type]
+    limit = problem.penalty.dual_limit_below(G, error)
+    quadratic = problem.penalty.conjugate_above(G, error)
+    linear = np.zeros_like(limit)
+    if radius is not None:
+        largest = np.max(block_norms_above(np.abs(G) + error), axis=0)
+        linear = up(largest * radius, 3)
+    value = problem.loss.dual_below(point, limit, linear, quadratic)
+    value = max(value * (1 - 2 * MARGIN), 0.0) if math.isfinite(value) else 0.0
+    return LowerBound(value, point.mid, multipliers)
+
+
+def _correlation(
+    problem: ConvexProblem, point: Ball, precise: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """M'T (blocks, d, C), and its error (1, d, C)."""
+    operator = problem.operator_double
+    base = getattr(operator, "base", operator)  # signs double the blocks, not the work
+    n = operator.n
+    Theta = like(operator.X, point.mid)
+    G = to_numpy(base.adjoint(Theta))
+    outside = _magnitudes(base, point.rad, n) if np.any(point.rad) else 0.0
+    error = up(_magnitudes(base, np.abs(point.mid), n) * slack(n) + outside, 2) + n * TINY
+    if not _fine(problem, G, error, precise):
+        exact = _split(base, point.mid)
+        if exact is not None:
+            G, rest = exact
+            error = up(rest + outside, 2) + 2 * n * TINY
+    if operator is not base:
+        G = np.concatenate([G, -G], axis=0)
+    return G, error[None]
+
+
+def _magnitudes(operator: Any, R: np.ndarray, n: int) -> np.ndarray:
+    """|X|'R, rounded up: (d, C)."""
+    return up(to_numpy(operator.magnitudes(like(operator.X, R))), n)
+
+
+def _fine(problem: ConvexProblem, G: np.ndarray, error: np.ndarray, precise: float) -> bool:
+    """Whether the error of the products costs no more than `precise` of the scaling."""
+    size = float(np.max(np.abs(G), initial=0.0)) if problem.lam == 0 else problem.lam
+    return bool(np.max(error, initial=0.0) <= precise * size)
+
+
+def _split(operator: Any, Theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """M'Theta and its error (d, C), with X = X1 + X2 and Theta = T1 + T2: sums of n products of X1
+    and T1 are whole numbers below 2^53 in units of their grids, hence exact in any order."""
+    X, n = operator.X, operator.n
+    bits = (53 - math.ceil(math.log2(n + 1))) // 2
+    if not in_numpy(X) or is_sparse(X):
+        return None
+    X1, T1 = leading_bits(X, bits, 0), leading_bits(Theta, bits, 0)
+    smallest = (
+        float(np.min(np.max(np.abs(part), axis=0), where=np.any(part, axis=0), initial=1.0))
+        for part in (X1, T1)
+    )
+    if math.prod(smallest) < 2.0**-900:  # products could underflow
+        return None
+    X2, T2 = X - X1, Theta - T1
+    leading, rest = operator.with_data(X1), operator.with_data(X2)
+    G = leading.adjoint(T1)
+    small = leading.adjoint(T2) + rest.adjoint(Theta)
+    error = slack(n + 2) * up(
+        _magnitudes(leading, np.abs(T2), n) + _magnitudes(rest, np.abs(Theta), n), 1
+    )
+    G = G + small
+    return G, up(error + 2 * UNIT * np.max(np.abs(G), axis=0), 2)
+
+
+def _with_multipliers(
+    problem: CReLU, Theta: np.ndarray, G: np.ndarray, error: np.ndarray, start: Any
+) -> tuple[np.ndarray, np.ndarray, Multipliers]:
+    """-M'T + X~'gamma block by block, its error, and the multipliers that projections onto the
+    cones end with. Any gamma >= 0 gives a valid bound."""
+    rows, C = -problem.flat(G), G.shape[2]
+    errors = np.tile(error[0].T, (len(rows) // C, 1))
+    large, active = problem.project_correlation(rows, Theta, start)
+    multipliers = problem.multipliers_of(large, active)
+    where, row, gamma = multipliers
+    blocks, position = np.unique(where, return_inverse=True)
+    if len(blocks):
+        signs = problem.cones.signs[problem.pattern_of_block[where], row]
+        shape = (len(blocks), problem.operator.n)
+        signed = csr_array((signs * gamma, (position, row)), shape=shape)
+        X = problem.operator_double.X
+        added, size = signed @ X, abs(signed) @ abs(X)
+        if is_sparse(added):
+            added, size = added.toarray(), size.toarray()
+        steps = int(np.max(np.bincount(position))) + 3
+        size = up(size + np.abs(rows[blocks]), steps)
+        rows[blocks] += added
+        errors[blocks] = up(errors[blocks] + slack(steps) * size, 2) + steps * TINY
+    return problem.unflat(rows), problem.unflat(errors), multipliers
