@@ -797,7 +797,7 @@ class WithIntercept:
         return self._plain.dual_below(point, limit, linear, quadratic, balanced=True)
 
     def by_output(self) -> list[Loss]:
-        return [WithIntercept(part, warm=True) for part in self._centred.by_output()]
+        return [WithIntercept(part, warm=True) for part in self.base.by_output()]
 
     def around(self, Z: Array, tail: float) -> Loss:
         near = self._centred.around(self._shifted(Z), tail)

@@ -188,8 +188,7 @@ def exp_above(x: np.ndarray) -> np.ndarray:
 
 def softplus_above(x: np.ndarray) -> np.ndarray:
     """Above log(1 + exp(x)), relatively by a few dozen roundings."""
-    tail = log1p(exp_above(-np.abs(x))) * (1 + slack(LOG))
-    return np.maximum(x, 0.0) + tail * (1 + slack(2))
+    return up(np.maximum(x, 0.0) + log1p(exp_above(-np.abs(x))) * (1 + slack(LOG)), 3)
 
 
 def entropy_below(q: np.ndarray) -> np.ndarray:
