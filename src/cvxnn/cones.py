@@ -20,18 +20,16 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import eye_array, hstack
 
 from cvxnn import native
 from cvxnn.arrays import Array, blocks, divide_rows, is_sparse, row_squares
+from cvxnn.interiors import TIE, InteriorError, nudge, relative_interior
 from cvxnn.patterns import Patterns
 from cvxnn.spans import Span
 
 TOLERANCE = 1e-13  # of a row's violation, relative to the size of the point
 DEPENDENT = 1e-12  # squared distance of a unit row from the span of others that counts as none
 ZERO = 1e-14  # a projection this small, relative to the point, is zero up to rounding
-TIE = 1e-9  # a residual of unit vectors below this is a tie
 MAX_SPARSE_STEPS = 1000  # of a projection with sparse rows; each adds many
 _BLOCK = 2**22  # entries of a (blocks x rows) product held at a time
 
@@ -94,6 +92,7 @@ class Cones:
         self.gates = gates
         self.signs = np.ascontiguousarray(np.where(mask.T, np.int8(1), np.int8(-1)))  # (p, n)
         self._without_gate = np.zeros(0, dtype=int)
+        self._relative: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
     def width(self) -> int:
@@ -121,22 +120,48 @@ class Cones:
 
     @cached_property
     def interior(self) -> np.ndarray:
-        """A strictly interior unit vector of each cone, (p, d): the gate if no row ties with it,
-        else by linear programming; NaN where there is none, that is for singular cones."""
+        """A strictly interior unit vector of each cone, (p, d): the gate if no row ties with it, a
+        point near it if some do, else by linear programming; NaN where there is none, that is for
+        singular cones."""
         points = np.full((self.p, self.d), np.nan)
         unresolved = np.arange(self.p)
         if self.gates is not None:
-            norms = np.linalg.norm(self.gates, axis=0)
-            units = (self.gates / np.where(norms > 0, norms, 1.0)).T
-            strict = self.slack(units, unresolved) > TIE
-            points[strict] = units[strict]
+            strict = self._strict(self._unit_gates, unresolved)
+            points[strict] = self._unit_gates[strict]
             unresolved = unresolved[~strict]
         self._without_gate = unresolved
+        if len(unresolved) and self.gates is not None:
+            points[unresolved] = np.array([self._nudged(i) for i in unresolved.tolist()])
+            unresolved = unresolved[~self._strict(points[unresolved], unresolved)]
         for i in unresolved.tolist():
             point, tight = self.relative_interior(i)
-            if not tight.any():
-                points[i] = point / np.linalg.norm(point)
+            points[i] = np.nan if tight.any() else point / np.linalg.norm(point)
         return points
+
+    @cached_property
+    def _unit_gates(self) -> np.ndarray:
+        """(p, d); zero where there is none."""
+        if self.gates is None:
+            return np.zeros((self.p, self.d))
+        norms = np.linalg.norm(self.gates, axis=0)
+        return (self.gates / np.where(norms > 0, norms, 1.0)).T
+
+    def _strict(self, points: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+        return self.slack(points, pattern) > TIE  # false for NaN
+
+    def _nudged(self, i: int) -> np.ndarray:
+        """An interior point near the gate of a pattern, if that is in its cone; NaN without one."""
+        gate, signs = self._unit_gates[i], self.signs[i]
+        residual = signs * (self.X @ gate)
+        point = None
+        if gate.any() and residual.min() >= -TIE:
+            tied = np.flatnonzero((residual <= TIE) & self.live)
+            rows = divide_rows(self.X[tied], signs[tied].astype(float))
+            try:
+                point = nudge(gate, residual, rows, lambda v: signs * (self.X @ v))
+            except InteriorError:
+                pass  # all rows may tell
+        return np.full(self.d, np.nan) if point is None else point
 
     def tie_notes(self) -> tuple[str, ...]:
         """Which gates are no interior points because rows tie with them, in words."""
@@ -149,7 +174,7 @@ class Cones:
         reasons = ((tied, "tie with rows of X"), (foreign, "have a bias, which the cones have not"))
         return tuple(
             f"{len(which)} gate{'s' if len(which) > 1 else ''} (first: pattern {which[0]}) {why}; "
-            "interior points of their cones were found by linear programming"
+            "other interior points of their cones were found"
             for which, why in reasons
             if which
         )
@@ -161,28 +186,23 @@ class Cones:
 
     def relative_interior(self, pattern: int) -> tuple[np.ndarray, np.ndarray]:
         """A relative interior point of one cone, and the (non-zero) rows that are orthogonal to
-        the whole cone, (n,) boolean.
-
-        max sum t  subject to  X~ v >= t, 0 <= t <= 1: a cone can be scaled, so every row that is
-        positive somewhere reaches t = 1, and the others are exactly those orthogonal to it.
-        """
-        live = np.flatnonzero(self.live)
-        m, d = len(live), self.d
-        signs = self.signs[pattern, live].astype(float)
-        A: Any
-        if is_sparse(self.X):
-            A = hstack([divide_rows(self.X[live], -signs), eye_array(m)], format="csc")
-        else:
-            A = np.hstack([-signs[:, None] * self.X[live], np.eye(m)])
-        result = linprog(
-            np.concatenate([np.zeros(d), -np.ones(m)]),
-            A_ub=A,
-            b_ub=np.zeros(m),
-            bounds=[(None, None)] * d + [(0, 1)] * m,
-        )
-        tight = np.zeros(self.n, dtype=bool)
-        tight[live] = result.x[d:] < 0.5
-        return result.x[:d], tight
+        the whole cone, (n,) boolean."""
+        if pattern not in self._relative:
+            live = np.flatnonzero(self.live)
+            rows = self.X if len(live) == self.n else self.X[live]
+            A = divide_rows(rows, self.signs[pattern, live].astype(float))
+            gate = self._unit_gates[pattern]
+            try:
+                point, orthogonal = relative_interior(A, gate if gate.any() else None)
+            except InteriorError as error:
+                raise InteriorError(
+                    f"patterns: whether the cone of {pattern} has an interior could not be found "
+                    f"out ({error}); leave it out"
+                ) from error
+            tight = np.zeros(self.n, dtype=bool)
+            tight[live] = orthogonal
+            self._relative[pattern] = point, tight
+        return self._relative[pattern]
 
     def lift(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """Move each block along the interior of its cone just far enough to be inside. Blocks
