@@ -1,13 +1,16 @@
 """Cones: projections by two implementations against scipy, singular cones, interior points."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.optimize import nnls
+from scipy.optimize import linprog, nnls
+from scipy.sparse import csr_array
 
 import cvxnn
-from cvxnn import native
+from cvxnn import interiors, native
 from cvxnn.cones import ActiveRows, Cones
 
 SINGULAR_X = np.array([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0], [0, 0, 1]])  # the paper's example
@@ -212,6 +215,82 @@ def test_membership_violation_and_lift():
     assert np.all(cones.violation(cones.lift(outside, pattern), pattern) == 0)
 
 
+def exactly_inside(cones, v, i):
+    """In rational numbers, for the rows as they came."""
+    X = cones.raw.toarray() if isinstance(cones.raw, csr_array) else cones.raw
+    v = [Fraction(float(entry)) for entry in v]
+    products = [sum(Fraction(float(a)) * b for a, b in zip(x, v, strict=True)) for x in X]
+    signs = cones.signs[i].tolist()
+    return all(sign * product >= 0 for sign, product in zip(signs, products, strict=True))
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("scale", [1e-8, 1e-150, 1.0, 1e8])
+def test_lifted_projections_are_inside_in_real_arithmetic(form, scale):
+    """Projections lie on faces, where rounding decides on which side: about half of them are
+    outside. Lifted by rounding errors they are inside beyond doubt."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 5)) * 10 ** rng.uniform(-3, 3, (40, 1)) * scale
+    X[7] = 0
+    gates = rng.standard_normal((5, 15))
+    cones = Cones(form(X), X @ gates >= 0, gates)
+    pattern = np.tile(np.arange(15), 3)
+    x = rng.standard_normal((45, 5)) * 10 ** rng.uniform(-8, 8, (45, 1))
+    projected, _ = cones.project(x, pattern)
+    projected = projected[:, :] * np.where(np.arange(45) == 3, 0.0, 1.0)[:, None]
+    lifted = cones.lift(projected, pattern)
+    live = projected.any(axis=1)
+    assert live.sum() > 20
+    assert cones.proven_inside(lifted, pattern).all()
+    assert all(exactly_inside(cones, v, i) for v, i in zip(lifted, pattern, strict=True))
+    outside = [not exactly_inside(cones, v, i) for v, i in zip(projected, pattern, strict=True)]
+    assert any(outside)
+    moved = np.linalg.norm(lifted - projected, axis=1)
+    slack = cones.slack(cones.interior, np.arange(15))[pattern]
+    assert np.all(moved <= 1e-13 * np.linalg.norm(projected, axis=1) / slack)
+    assert np.all(lifted[live].any(axis=1))
+    np.testing.assert_array_equal(lifted[~live], 0)
+    np.testing.assert_array_equal(cones.lift(lifted, pattern), lifted)  # to the bit
+    within = cones.interior[pattern] * 3.0
+    np.testing.assert_array_equal(cones.lift(within, pattern), within)
+
+
+@pytest.mark.parametrize("width", [1e-3, 1e-6, 1e-8])
+def test_narrow_cones_have_interior_points_and_lifts(width):
+    """Two rows that leave an angle of twice the width between them, and rows that do not matter."""
+    X = np.array([[width, 1.0, 0], [width, -1.0, 0], [1.0, 0, 0.5], [1.0, 0, -0.5]])
+    turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))
+    X = X @ turn
+    cones = Cones(X, np.ones((4, 1), bool))
+    assert not cones.singular[0]
+    assert np.all(X @ cones.interior[0] > 0)
+    x = np.random.default_rng(1).standard_normal((20, 3))
+    x[:, :] += 3 * turn[0]
+    pattern = np.zeros(20, dtype=int)
+    lifted = cones.lift(cones.project(x, pattern)[0], pattern)
+    assert lifted.any(axis=1).all()
+    assert all(exactly_inside(cones, v, 0) for v in lifted)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 5))
+def test_proofs_of_membership_are_proofs(seed, n, d):
+    """Points on the faces, rounded: what is proven holds in rational numbers."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-3, 4, (n, d)) * 10.0 ** rng.integers(-8, 9, (n, 1)) / 3
+    v = rng.integers(-3, 4, (8, d)) / 7 * (1 + 1e-15 * rng.standard_normal((8, d)))
+    cones = Cones(X, X @ v.T >= 0)
+    proven = cones.proven_inside(v, np.arange(8))
+    for i in np.flatnonzero(proven).tolist():
+        assert exactly_inside(cones, v[i], i)
+    assert (
+        not cones.proven_inside(-v[proven], np.arange(8)[proven])[
+            v[proven] @ np.abs(X).sum(axis=0) != 0
+        ].any()
+        or not X.any()
+    )
+
+
 def test_interior_points_are_strictly_inside_even_where_gates_tie():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 4))
@@ -249,6 +328,107 @@ def test_the_papers_singular_cone():
     np.testing.assert_array_equal(tight, [True, True, True, False])
     np.testing.assert_allclose(point[:2], 0, atol=1e-9)  # the cone is the ray of e_3
     assert point[2] > 0
+
+
+def by_one_program(A):
+    """Rows that are orthogonal to the whole cone: max sum t, A v >= t, 0 <= t <= 1."""
+    m, d = A.shape
+    answer = linprog(
+        np.concatenate([np.zeros(d), -np.ones(m)]),
+        A_ub=np.hstack([-A, np.eye(m)]),
+        b_ub=np.zeros(m),
+        bounds=[(None, None)] * d + [(0, 1)] * m,
+    )
+    return answer.x[d:] < 0.5
+
+
+DATA = {
+    "normal": lambda rng, n, d: rng.standard_normal((n, d)),
+    "small integers": lambda rng, n, d: rng.integers(-1, 2, (n, d)).astype(float),
+    "repeated": lambda rng, n, d: rng.integers(-3, 4, (n, d))[rng.integers(0, n, n)].astype(float),
+    "low rank": lambda rng, n, d: (
+        rng.standard_normal((n, 1 + d // 2)) @ rng.standard_normal((1 + d // 2, d))
+    ),
+    "zeros": lambda rng, n, d: rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.4),
+    "opposites": lambda rng, n, d: (
+        np.repeat(rng.standard_normal((n, d)), 2, axis=0)[:n] * rng.choice([-2.0, 1.0], (n, 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("gates", ["kept", "left out", "of another pattern"])
+@pytest.mark.parametrize("data", DATA)
+def test_interiors_are_those_of_one_large_program(data, gates, form):
+    rng = np.random.default_rng(0)
+    singular = 0
+    for _ in range(12):
+        n, d = int(rng.integers(1, 25)), int(rng.integers(1, 8))
+        X = DATA[data](rng, n, d)
+        gate = rng.integers(-2, 3, (d, 1)).astype(float)
+        mask = X @ gate >= 0
+        if gates == "of another pattern":
+            mask[rng.integers(n)] ^= True
+        cones = Cones(form(X), mask, None if gates == "left out" else gate)
+        point, tight = cones.relative_interior(0)
+        live = X.any(axis=1)
+        A = cones.signs[0, live, None] * X[live] / np.linalg.norm(X[live], axis=1)[:, None]
+        expected = by_one_program(A) if len(A) else np.zeros(0, bool)
+        np.testing.assert_array_equal(tight[live], expected)
+        assert not tight[~live].any()
+        size = np.linalg.norm(point)
+        assert np.all(A[~expected] @ point > 1e-12 * size)
+        assert np.all(np.abs(A[expected] @ point) <= 1e-12 * size)
+        assert cones.singular[0] == expected.any()
+        assert expected.any() or np.all(A @ cones.interior[0] > 1e-12)
+        singular += int(expected.any())
+    assert singular > 0 or data not in ("small integers", "zeros")
+
+
+def test_ties_take_no_more_memory_than_the_data(monkeypatch):
+    """A linear program with a column for each row would take 3 GB here, for each pattern."""
+    rng = np.random.default_rng(0)
+    X = np.hstack([rng.integers(-3, 4, (20_000, 6)), np.eye(4)[rng.integers(0, 4, 20_000)]])
+    gates, bias = rng.integers(-2, 3, (10, 20)), rng.integers(-2, 3, 20)
+    patterns = cvxnn.Patterns.from_gates(X, gates.astype(float), bias.astype(float))
+    sizes = []
+    solve = interiors.linprog
+    monkeypatch.setattr(
+        interiors,
+        "linprog",
+        lambda c, A_ub, **other: sizes.append(A_ub.shape) or solve(c, A_ub=A_ub, **other),
+    )
+    problem = cvxnn.CReLU(X.astype(float), X[:, 0], patterns, lam=0.1, bias=True)
+    assert "20 gates (first: pattern 0) tie with rows of X" in problem.notes[0]
+    assert not sizes  # the mean of the tied rows does
+    without = cvxnn.Patterns.from_mask(patterns.mask[:, :3])
+    for found in (problem, cvxnn.CReLU(X.astype(float), X[:, 0], without, lam=0.1, bias=True)):
+        assert found.cones.slack(found.cones.interior, np.arange(found.cones.p)).min() > 1e-9
+    assert sizes
+    assert max(rows * columns for rows, columns in sizes) < 20_000 * 11 / 4
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_a_linear_program_without_an_answer_is_not_the_end(answers, monkeypatch):
+    """Other methods are tried; and if none of them has an answer, the error names the pattern."""
+    solve, asked = interiors.linprog, []
+
+    def unreliable(*args, method, **other):
+        asked.append(method)
+        found = solve(*args, method=method, **other)
+        if not answers or method == "highs":
+            found.x, found.status, found.message = None, 4, "numerical difficulties"
+        return found
+
+    monkeypatch.setattr(interiors, "linprog", unreliable)
+    cones = Cones(SINGULAR_X, np.ones((4, 1), bool), None)
+    if answers:
+        np.testing.assert_array_equal(cones.relative_interior(0)[1], [True, True, True, False])
+        assert set(asked) == {"highs", "highs-ipm"}
+    else:
+        with pytest.raises(RuntimeError, match=r"the cone of 0 has an interior.*numerical"):
+            cones.relative_interior(0)
+        assert set(asked) == set(interiors.METHODS)
 
 
 def test_full_row_rank_has_no_singular_cones():

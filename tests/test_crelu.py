@@ -325,7 +325,39 @@ def test_single_precision_reaches_its_promise():
     problem = cvxnn.CReLU(X, Y, patterns, lam=0.02)
     solution = cvxnn.solve(problem, "al", tol=1e-4)
     assert solution.converged
-    assert solution.weights[0].dtype == np.float32
+    assert solution.weights[0].dtype == np.float64  # which lie in their cones beyond doubt
+    assert problem.cones.proven_inside(
+        problem.flat(np.concatenate(solution.weights)), problem.pattern_of_block
+    ).all()
+
+
+@pytest.mark.parametrize("solver", ["newton", "al", "cvxpy"])
+@pytest.mark.parametrize("seed", [5, 7])
+def test_iterates_stay_in_singular_cones(seed, solver):
+    """Columns of very different scale, with ties: projections onto these cones end outside them,
+    by up to their own size, because rows that are nearly dependent count as dependent. The driver
+    then refused the solver's own point."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(6, 40)), int(rng.integers(2, 8))
+    X = rng.integers(-3, 4, (n, d)) * 10.0 ** rng.uniform(-6, 6, d)
+    if rng.random() < 0.4:
+        X = rng.standard_normal((n, d)) * (rng.random((n, d)) < 0.3) * 10 ** rng.uniform(-6, 6, d)
+    gates = rng.integers(-1, 2, (d, 20)) / np.maximum(np.abs(X).max(axis=0), 1e-9)[:, None]
+    mask = np.unique(X @ gates >= 0, axis=1)
+    patterns = cvxnn.Patterns.from_mask(mask[:, mask.any(axis=0)])
+    y = rng.standard_normal(n)
+    problem = cvxnn.CReLU(X, y, patterns, lam=1.0, singular="keep")
+    assert problem.cones.singular.any()
+    problem = problem.with_lam(cvxnn.lambda_max(problem) * 10 ** rng.uniform(-4, -0.5))
+    run = cvxnn.solve(problem, solver, max_iter=100, on_failure="ignore")
+    U = np.concatenate(run.weights)
+    assert run.certificate.max_violation <= 1e-9 * np.abs(U).max()
+    rows, pattern = problem.flat(np.ones_like(U)), problem.pattern_of_block
+    rows *= 10 ** rng.uniform(-6, 6, rows.shape) * rng.choice([-1, 1], rows.shape)
+    feasible, _ = problem.make_feasible(problem.unflat(rows))
+    assert problem.cones.contains(problem.flat(feasible), pattern, tol=1e-9).all()
+    regular = ~problem.cones.singular[pattern]
+    assert problem.cones.proven_inside(problem.flat(feasible), pattern)[regular].all()
 
 
 # ---- theorems ----------------------------------------------------------------------------------

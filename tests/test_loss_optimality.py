@@ -467,3 +467,33 @@ def test_networks_have_the_value_of_the_certificate(loss, kind, output_bias, wei
     assert value == pytest.approx(solution.certificate.objective, rel=1e-9)
     if kind == "relu":
         assert solution.certificate.network_objective == pytest.approx(value, rel=1e-9)
+
+
+CONSTANT_WEIGHTS = {
+    "equal": None,
+    "different": np.random.default_rng(0).uniform(0.1, 3, 40),
+    "wide": 10 ** np.random.default_rng(1).uniform(-12, 12, 40),
+}
+
+
+@pytest.mark.parametrize("level", [0.1, 1e9 + 0.3, -3e-7])
+@pytest.mark.parametrize("weights", CONSTANT_WEIGHTS)
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_a_constant_target_is_fitted_exactly_by_the_output_bias(loss, weights, level):
+    """Zero weights are optimal with the value 0. A rounded mean leaves 1e-34 of it, and then no
+    bound ends a run: the relative gap is that to zero."""
+    X, _ = make_data(40, 3)
+    patterns = cvxnn.sample_patterns(X, 8, random_state=0)
+    target = np.full(40, level)
+    settings = {"loss": loss, "output_bias": True, "sample_weight": CONSTANT_WEIGHTS[weights]}
+    gated = cvxnn.CGReLU(X, target, patterns, lam=1e-3, **settings)
+    ridge = cvxnn.CGReLU(X, target, patterns, lam=1e-3, penalty="l2", **settings)
+    relu = cvxnn.CReLU(X, target, patterns, lam=1e-3, **settings)
+    runs = [(gated, "newton"), (gated, "rfista"), (ridge, "rfista")]
+    runs += [(relu, "newton"), (relu, "al"), (relu, "decomposition")]
+    for problem, solver in runs:
+        solution = cvxnn.solve(problem, solver)
+        assert solution.converged, solution.message
+        assert solution.certificate.gap <= 1e-40
+        assert problem.loss.intercept(np.zeros((40, 1))) == level
+        assert cvxnn.verify(solution).agrees

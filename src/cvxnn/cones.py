@@ -15,25 +15,29 @@ by their products with each other only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import eye_array, hstack
 
 from cvxnn import native
 from cvxnn.arrays import Array, blocks, divide_rows, is_sparse, row_squares
+from cvxnn.interiors import TIE, InteriorError, nudge, relative_interior
 from cvxnn.patterns import Patterns
 from cvxnn.spans import Span
 
 TOLERANCE = 1e-13  # of a row's violation, relative to the size of the point
 DEPENDENT = 1e-12  # squared distance of a unit row from the span of others that counts as none
+LIFTS = 6  # steps into a cone, each with four times the margin of the last
+MARGIN = 1.5  # of the first, in multiples of what is needed: the step itself is rounded
+INSIDE = 1e-12  # a block of a singular cone outside by less than this of its norm stays as it is
 ZERO = 1e-14  # a projection this small, relative to the point, is zero up to rounding
-TIE = 1e-9  # a residual of unit vectors below this is a tie
 MAX_SPARSE_STEPS = 1000  # of a projection with sparse rows; each adds many
 _BLOCK = 2**22  # entries of a (blocks x rows) product held at a time
+_CACHED = 2**19  # the same where there are many of that size
 
 
 class PatternWarning(UserWarning):
@@ -74,7 +78,8 @@ class Cones:
     """The cones of all patterns of one data matrix.
 
     Points come as B blocks (B, d) with the pattern of each, (B,). Rows of X are scaled to unit
-    norm, which changes no cone; zero rows constrain nothing.
+    norm, which changes no cone but for rounding; zero rows constrain nothing. `raw` are the rows
+    as they came, for what has to hold exactly.
 
     Parameters
     ----------
@@ -84,7 +89,8 @@ class Cones:
     """
 
     def __init__(self, X: Array, mask: np.ndarray, gates: np.ndarray | None = None) -> None:
-        norms = np.sqrt(row_squares(X)) if is_sparse(X) else np.linalg.norm(X, axis=1)
+        self.raw = X
+        norms = _row_norms(X)
         self.live = norms > 0
         self.X = divide_rows(X, np.where(self.live, norms, 1.0))
         self.row_norms = norms
@@ -94,6 +100,8 @@ class Cones:
         self.gates = gates
         self.signs = np.ascontiguousarray(np.where(mask.T, np.int8(1), np.int8(-1)))  # (p, n)
         self._without_gate = np.zeros(0, dtype=int)
+        self._spans: dict[int, np.ndarray] = {}
+        self._relative: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
     def width(self) -> int:
@@ -121,22 +129,46 @@ class Cones:
 
     @cached_property
     def interior(self) -> np.ndarray:
-        """A strictly interior unit vector of each cone, (p, d): the gate if no row ties with it,
-        else by linear programming; NaN where there is none, that is for singular cones."""
+        """A strictly interior unit vector of each cone, (p, d): the gate if no row ties with it, a
+        point near it if some do, else by linear programming; NaN where there is none, that is for
+        singular cones."""
         points = np.full((self.p, self.d), np.nan)
         unresolved = np.arange(self.p)
         if self.gates is not None:
-            norms = np.linalg.norm(self.gates, axis=0)
-            units = (self.gates / np.where(norms > 0, norms, 1.0)).T
-            strict = self.slack(units, unresolved) > TIE
-            points[strict] = units[strict]
+            strict = self._strict(self._unit_gates, unresolved)
+            points[strict] = self._unit_gates[strict]
             unresolved = unresolved[~strict]
         self._without_gate = unresolved
+        if len(unresolved) and self.gates is not None:
+            points[unresolved] = np.array([self._nudged(i) for i in unresolved.tolist()])
+            unresolved = unresolved[~self._strict(points[unresolved], unresolved)]
         for i in unresolved.tolist():
             point, tight = self.relative_interior(i)
-            if not tight.any():
-                points[i] = point / np.linalg.norm(point)
+            points[i] = np.nan if tight.any() else point / np.linalg.norm(point)
         return points
+
+    @cached_property
+    def _unit_gates(self) -> np.ndarray:
+        """(p, d); zero where there is none."""
+        if self.gates is None:
+            return np.zeros((self.p, self.d))
+        norms = np.linalg.norm(self.gates, axis=0)
+        return (self.gates / np.where(norms > 0, norms, 1.0)).T
+
+    def _strict(self, points: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+        return self.slack(points, pattern) > TIE  # false for NaN
+
+    def _nudged(self, i: int) -> np.ndarray:
+        """An interior point near the gate of a pattern, if that is in its cone; NaN without one."""
+        gate, signs = self._unit_gates[i], self.signs[i]
+        residual = signs * (self.X @ gate)
+        point = None
+        if gate.any() and residual.min() >= -TIE:
+            tied = np.flatnonzero((residual <= TIE) & self.live)
+            rows = divide_rows(self.X[tied], signs[tied].astype(float))
+            with suppress(InteriorError):  # all rows together may tell
+                point = nudge(gate, residual, rows, lambda v: signs * (self.X @ v))
+        return np.full(self.d, np.nan) if point is None else point
 
     def tie_notes(self) -> tuple[str, ...]:
         """Which gates are no interior points because rows tie with them, in words."""
@@ -149,7 +181,7 @@ class Cones:
         reasons = ((tied, "tie with rows of X"), (foreign, "have a bias, which the cones have not"))
         return tuple(
             f"{len(which)} gate{'s' if len(which) > 1 else ''} (first: pattern {which[0]}) {why}; "
-            "interior points of their cones were found by linear programming"
+            "other interior points of their cones were found"
             for which, why in reasons
             if which
         )
@@ -161,45 +193,155 @@ class Cones:
 
     def relative_interior(self, pattern: int) -> tuple[np.ndarray, np.ndarray]:
         """A relative interior point of one cone, and the (non-zero) rows that are orthogonal to
-        the whole cone, (n,) boolean.
+        the whole cone, (n,) boolean."""
+        if pattern not in self._relative:
+            live = np.flatnonzero(self.live)
+            rows = self.X if len(live) == self.n else self.X[live]
+            A = divide_rows(rows, self.signs[pattern, live].astype(float))
+            gate = self._unit_gates[pattern]
+            try:
+                point, orthogonal = relative_interior(A, gate if gate.any() else None)
+            except InteriorError as error:
+                raise InteriorError(
+                    f"patterns: whether the cone of {pattern} has an interior could not be found "
+                    f"out ({error}); leave it out"
+                ) from error
+            tight = np.zeros(self.n, dtype=bool)
+            tight[live] = orthogonal
+            self._relative[pattern] = point, tight
+        return self._relative[pattern]
 
-        max sum t  subject to  X~ v >= t, 0 <= t <= 1: a cone can be scaled, so every row that is
-        positive somewhere reaches t = 1, and the others are exactly those orthogonal to it.
+    def proven_inside(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
+        """Whether each block is inside its cone beyond doubt, in real arithmetic and for the raw
+        rows: (B,) boolean.
+
+        The rounding error of a product of d terms is less than `_rounding`, in whatever order it is
+        summed up; a computed product that large has the right sign. Zero blocks are always inside.
         """
-        live = np.flatnonzero(self.live)
-        m, d = len(live), self.d
-        signs = self.signs[pattern, live].astype(float)
-        A: Any
-        if is_sparse(self.X):
-            A = hstack([divide_rows(self.X[live], -signs), eye_array(m)], format="csc")
-        else:
-            A = np.hstack([-signs[:, None] * self.X[live], np.eye(m)])
-        result = linprog(
-            np.concatenate([np.zeros(d), -np.ones(m)]),
-            A_ub=A,
-            b_ub=np.zeros(m),
-            bounds=[(None, None)] * d + [(0, 1)] * m,
-        )
-        tight = np.zeros(self.n, dtype=bool)
-        tight[live] = result.x[d:] < 0.5
-        return result.x[:d], tight
+        return self._proven(V, pattern, self.live)
 
     def lift(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
-        """Move each block along the interior of its cone just far enough to be inside. Blocks
-        of singular cones stay as they are: those have no interior."""
-        outside = np.flatnonzero(self.violation(V, pattern) > 0)
-        inside = V.copy()
-        for _ in range(3):  # rounding may leave a row short by its last bit
-            if len(outside) == 0:
-                break
-            i = pattern[outside]
-            towards = np.nan_to_num(self.interior[i])
-            shortage = self.violation(inside[outside], i)
-            slack = np.maximum(self.slack(towards, i), 1e-300)
-            step = np.where(slack > 1e-200, 1.01 * shortage / slack, 0.0)
-            inside[outside] += step[:, None] * towards
-            outside = outside[self.violation(inside[outside], i) > 0]
+        """Move each block along the interior of its cone just far enough to be inside beyond doubt
+        (see `proven_inside`). Those that are already stay as they are, to the bit; those that never
+        get there, in cones hardly wider than rounding, become zero.
+
+        Singular cones have no interior. Their blocks are moved to the subspace of the cone, up to
+        rounding, and along its relative interior.
+        """
+        inside = np.array(V, dtype=np.float64)
+        outside = np.flatnonzero(~self.proven_inside(inside, pattern))
+        singular = self.singular[pattern[outside]]
+        regular = outside[~singular]
+        inside[regular] = self._raise(
+            inside[regular], pattern[regular], self.interior[pattern[regular]], self.live
+        )
+        for i in np.unique(pattern[outside[singular]]).tolist():
+            which = outside[singular & (pattern[outside] == i)]
+            inside[which] = self._raise_in_subspace(inside[which], i)
         return inside
+
+    def _raise(
+        self, V: np.ndarray, pattern: np.ndarray, towards: np.ndarray, rows: np.ndarray
+    ) -> np.ndarray:
+        """V + a `towards` with the least a >= 0 that these rows (n,) boolean need."""
+        V, margin = V.copy(), MARGIN
+        left = np.arange(len(V))
+        for _ in range(LIFTS):  # rounding may leave a row short
+            if len(left) == 0:
+                return V
+            step = self._steps(V[left], pattern[left], towards[left], rows, margin)
+            left, step = left[np.isfinite(step)], step[np.isfinite(step)]
+            V[left] += step[:, None] * towards[left]
+            left = left[~self._proven(V[left], pattern[left], rows)]
+            margin *= 4
+        V[~self._proven(V, pattern, rows)] = 0.0
+        return V
+
+    def _raise_in_subspace(self, V: np.ndarray, i: int) -> np.ndarray:
+        """Blocks of a singular cone, inside up to rounding."""
+        pattern = np.full(len(V), i)
+        V = V.copy()
+        far = np.flatnonzero(~self.contains(V, pattern, INSIDE))
+        if len(far) == 0:
+            return V
+        point, tight = self.relative_interior(i)
+        size = float(np.linalg.norm(point))
+        if size == 0:  # of a cone that is a subspace, or zero
+            towards = np.zeros((len(far), self.d))
+        else:
+            towards = np.tile(point / size, (len(far), 1))
+        moved, span = V[far], self._span(i)
+        for _ in range(2):
+            moved = moved - (moved @ span) @ span.T
+        vanished = np.linalg.norm(moved, axis=1) <= 1e-12 * np.linalg.norm(V[far], axis=1)
+        moved[vanished] = 0.0
+        moved = self._raise(moved, pattern[far], towards, self.live & ~tight)
+        moved[~self.contains(moved, pattern[far], TIE)] = 0.0
+        V[far] = moved
+        return V
+
+    def _span(self, i: int) -> np.ndarray:
+        """An orthonormal basis of the rows that are orthogonal to a singular cone, (d, rank), found
+        in parts: there may be many."""
+        if i not in self._spans:
+            span = np.zeros((self.d, 0))
+            tight = np.flatnonzero(self.relative_interior(i)[1])
+            for part in blocks(len(tight), max(64, min(2 * self.d, _BLOCK // self.d))):
+                new = self.X[tight[part]]
+                new = new.toarray() if is_sparse(new) else new
+                for _ in range(2):
+                    new = new - (new @ span) @ span.T
+                _, sizes, vectors = np.linalg.svd(new, full_matrices=False)
+                span = np.hstack([span, vectors[sizes > TIE].T])
+            self._spans[i] = np.linalg.qr(span)[0]
+        return self._spans[i]
+
+    def _proven(self, V: np.ndarray, pattern: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        proven = np.ones(len(V), dtype=bool)
+        for part, among in self._parts(len(V)):
+            product, rounding = self._products(V[part], pattern[part], among)
+            short = ~((product >= rounding) & (rounding < np.inf)) & rows[among]
+            proven[part] &= ~short.any(axis=1)
+        return proven | ~V.any(axis=1)
+
+    def _steps(
+        self,
+        V: np.ndarray,
+        pattern: np.ndarray,
+        towards: np.ndarray,
+        rows: np.ndarray,
+        margin: float,
+    ) -> np.ndarray:
+        """How far to go from each block until all of these rows have a product of `margin` times
+        its rounding; infinite where that never happens: (B,)."""
+        steps = np.zeros(len(V))
+        for part, among in self._parts(len(V)):
+            product, rounding = self._products(V[part], pattern[part], among)
+            gain, loss = self._products(towards[part], pattern[part], among)
+            need = margin * rounding - product
+            gain -= MARGIN * loss
+            short = rows[among] & ~(need <= 0)
+            step = np.where(short, np.inf, 0.0)
+            np.divide(need, gain, out=step, where=short & (gain > 0))
+            steps[part] = np.maximum(steps[part], step.max(axis=1, initial=0.0))
+        return steps
+
+    def _products(
+        self, V: np.ndarray, pattern: np.ndarray, rows: slice
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """x~_j v of some raw rows, and more than their rounding errors: (B, rows) both."""
+        X = self.raw[rows]
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = np.abs(V) @ abs(X).T
+            rounding = 1.01 * (self.d + 4) * 2.0**-53 * size + self.d * 2.0**-1022
+            return (V @ X.T) * self.signs[pattern, rows], rounding
+
+    def _parts(self, n_blocks: int) -> Iterator[tuple[slice, slice]]:
+        """Blocks and rows whose products, and rows whose copies, fit into the cache."""
+        width = 64 if is_sparse(self.X) else max(self.d, 64)
+        for rows in blocks(self.n, _CACHED // width):
+            for part in blocks(n_blocks, _CACHED // (rows.stop - rows.start)):
+                yield part, rows
 
     def project(
         self,
@@ -290,6 +432,20 @@ class Cones:
         for part in blocks(len(V), _BLOCK // self.n):
             slack[part] = self.residuals(V[part], pattern[part])[:, self.live].min(axis=1)
         return slack
+
+
+def _row_norms(X: Array) -> np.ndarray:
+    """The norms of the rows, also of those whose squares are no numbers any more."""
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(row_squares(X)) if is_sparse(X) else np.linalg.norm(X, axis=1)
+    odd = np.flatnonzero(~((norms > 1e-140) & (norms < 1e150)))
+    if len(odd):
+        rows = X[odd]
+        largest = abs(rows).max(axis=1)
+        largest = largest.toarray().reshape(-1) if is_sparse(X) else largest
+        rows = divide_rows(rows, np.where(largest > 0, largest, 1.0))
+        norms[odd] = largest * np.sqrt(row_squares(rows))
+    return norms
 
 
 def treat_singular(

@@ -236,7 +236,11 @@ class SquaredLoss(_WeightedLoss):
         return self._weighted_sum(step * step) / 2
 
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        return np.sum(self.row_weight * (self.Y - Z), axis=0) / np.sum(self.row_weight)
+        """The weighted mean of Y - Z, plus that of what it leaves: rounding of the first is made up
+        for by the second, and a constant column is met exactly, whatever the weights."""
+        left, total = self.Y - Z, np.sum(self.row_weight)
+        mean = np.sum(self.row_weight * left, axis=0) / total
+        return mean + np.sum(self.row_weight * (left - mean), axis=0) / total
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         return Theta - self.row_weight * (Theta.sum(axis=0) / np.sum(self.row_weight))
@@ -335,7 +339,7 @@ class HuberLoss(SquaredLoss):
         return self._weighted_sum(change * (0.5 * change + (R - inner)))
 
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        return _column_roots(self, Z, (self.Y - Z).mean(axis=0) if start is None else start)
+        return _column_roots(self, Z, super().best_intercept(Z) if start is None else start)
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         inside = self.row_weight * (np.abs(Theta) < (1 - 1e-12) * self.delta * self.row_weight)

@@ -109,7 +109,11 @@ class ConvexProblem:
         return self.loss.value(self.operator.forward(U)) + self.penalty.value(U)
 
     def zero_weights(self) -> Array:
-        return like(self.operator.X, np.zeros(self.weight_shape))
+        return like(self.operator.X, np.zeros(self.weight_shape), self._weight_dtype)
+
+    @property
+    def _weight_dtype(self) -> Any:
+        return self.operator.X.dtype
 
     def check_weights(self, weights: Any, name: str = "weights") -> Array:
         """Weights as one array like the problem's data; (p, d) is taken as (p, d, 1)."""
@@ -163,7 +167,8 @@ class ConvexProblem:
 
     def _check_blocks(self, weights: Any, shape: tuple[int, int, int], name: str) -> Array:
         U = check_array(weights, name)
-        U = like(self.operator.X, U if same_library(U, self.operator.X) else to_numpy(U))
+        U = U if same_library(U, self.operator.X) else to_numpy(U)
+        U = like(self.operator.X, U, self._weight_dtype)
         if U.ndim == 2 and shape[2] == 1:
             U = U[:, :, None]
         if tuple(U.shape) != shape:
@@ -263,6 +268,7 @@ class CReLU(ConvexProblem):
     """C-ReLU: a ReLU network as a convex program with cone constraints.
 
     Parameters are those of `CGReLU`; the penalty is the paper's, and data are taken to NumPy.
+    Weights are float64 whatever the data are: rounded to float32 they would leave their cones.
 
     singular : what to do with patterns whose cone lies in a subspace. "replace" drops one where a
         non-singular pattern with the same fit contains its cone, and otherwise replaces it by the
@@ -367,6 +373,10 @@ class CReLU(ConvexProblem):
         p = len(self.patterns)
         return U[:p], U[p:]
 
+    @property
+    def _weight_dtype(self) -> Any:
+        return np.float64
+
     def network(self, weights: Any) -> ReLUNetwork:
         """The ReLU network with these weights, in the units of the raw X (theorem 2.1)."""
         U = self.check_weights(weights)
@@ -382,8 +392,8 @@ class CReLU(ConvexProblem):
     def make_feasible(
         self, U: Array, start: ActiveRows | None = None
     ) -> tuple[np.ndarray, ActiveRows]:
-        """U with every block projected onto its cone and lifted over rounding. `start` are the
-        active rows of an earlier call; those of this one are returned."""
+        """U with every block projected onto its cone and lifted over rounding, in float64. `start`
+        are the active rows of an earlier call; those of this one are returned."""
         rows = self.flat(U).astype(np.float64)
         active = ActiveRows.empty(len(rows), self.cones.width) if start is None else start
         outside = np.flatnonzero(np.any(rows != 0, axis=1))
@@ -391,7 +401,7 @@ class CReLU(ConvexProblem):
         projected, state = self.cones.project(rows[outside], pattern, start=active.select(outside))
         active.store(outside, state)
         rows[outside] = self.cones.lift(projected, pattern)
-        return self.unflat(rows).astype(U.dtype, copy=False), active
+        return self.unflat(rows), active
 
     def dual_correlation(self, Theta: Array, start: ActiveRows | None = None) -> Array:
         """Pi_K(-G) for the blocks G of the gradient. Blocks that are small enough as they are, for
@@ -536,7 +546,7 @@ def _make_cones(gated: CGReLU) -> Cones:
             gates = np.vstack([patterns.gates, patterns.gate_bias]) * scale[:, None]
         else:  # a gate with a bias is no point of a cone without one
             gates = np.where(patterns.gate_bias == 0, patterns.gates * scale[:, None], 0.0)
-    return Cones(double(gated.operator.X), patterns.mask, gates)
+    return Cones(gated.operator_double.X, patterns.mask, gates)
 
 
 def _design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.ndarray]:

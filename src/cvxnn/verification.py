@@ -304,7 +304,8 @@ def _best_bias(program: _Program, Z: np.ndarray) -> np.ndarray:
     """(C,). An error of it matters in second order only."""
     R, share = program.Y - Z, program.share
     if program.loss == "squared":
-        return np.sum(share * R, axis=0) / share.sum()
+        mean = np.sum(share * R, axis=0) / share.sum()
+        return np.clip(mean, R.min(axis=0), R.max(axis=0))  # rounding may take it outside
     if program.loss == "softmax":
         return _softmax_bias(program, Z)
     biases = []

@@ -127,7 +127,7 @@ class AL:
         if state is not None:
             gamma, delta, eta = state
         else:
-            gamma = np.zeros((len(problem.pattern_of_block), n), dtype=start.dtype)
+            gamma = np.zeros((len(problem.pattern_of_block), n), dtype=problem.operator.X.dtype)
             delta = self.delta / (n * C)
             if self.window is not None:
                 U, delta, eta = yield from self._find_delta(run, U, gamma, delta, scale)

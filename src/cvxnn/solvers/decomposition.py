@@ -55,7 +55,7 @@ class ConeDecomposition:
         if status[0] is Status.INTERRUPTED:
             raise KeyboardInterrupt
         result = decompose(run.finish(method, *status), self.method)
-        weights = np.concatenate(result.weights, axis=0).astype(start.dtype)
+        weights = np.concatenate(result.weights, axis=0)
         yield full_iterate(problem, weights)
         raise StalledError(
             f"a decomposition is feasible, not optimal; its norm is {result.norm_ratio:.3g} times "

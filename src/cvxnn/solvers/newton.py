@@ -129,7 +129,7 @@ class Newton:
         if best_gap <= ROUNDING * sum(output.objective for output in outputs):
             raise StalledError("the point is optimal up to rounding")
         other: Any = AL() if problem.kind == "C-ReLU" else RFISTA()
-        for iterate in other.iterates(problem, like(problem.operator.X, shown.U), stop, None, tol):
+        for iterate in other.iterates(problem, problem.check_weights(shown.U), stop, None, tol):
             yield replace(iterate, state=shown.state)
 
     def carry_on(

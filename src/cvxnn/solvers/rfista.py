@@ -13,6 +13,9 @@ Where the code departs from the printed paper:
   relative gap is near 1e-8;
 - a failed test shrinks the step to `min(beta eta, 1/curvature)`, the curvature seen along
   x+ - y. It is at most the Lipschitz constant, so this never goes below a step that is needed;
+- the test has a slack of 1e-9 of its right side. A step shortened to `1/curvature` meets it with
+  equality where the loss is quadratic and the next point lies in the same direction, and rounding
+  would decide: runs on permuted rows would take other steps and end elsewhere;
 - if the very first step turns out far too small, it jumps to `1/curvature` instead of growing by
   25 % an iteration.
 """
@@ -29,6 +32,7 @@ from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
 STEP_RULES = ("tightness", "forward", "warm", "fixed")
+SLACK = 1e-9  # of the line search, relative: more than rounding, too little to matter otherwise
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ class RFISTA:
                 x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta))
                 distance = squared_norm(x_new.U - y.U) / 2
                 bregman = smooth.bregman(x_new, y)
-                if self.step == "fixed" or bregman <= distance / eta or distance == 0:
+                bound = (1 + SLACK) * distance / eta
+                if self.step == "fixed" or bregman <= bound or distance == 0:
                     break
                 eta = min(self.shrink * eta, distance / bregman)
             else:
