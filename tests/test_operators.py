@@ -177,12 +177,28 @@ def test_least_squares_both_ways(n, p, d, shift, method):
     np.testing.assert_allclose(U.reshape(p * d, 2), expected, atol=1e-8)
 
 
-def test_range_complement_with_and_without_the_kernel():
+def test_range_complement_by_factorizations_the_kernel_and_lsmr(monkeypatch):
     problem = make_problem(n=50, d=3, p=6)
     B = np.random.default_rng(1).standard_normal((50, 2))
     flat = expanded_matrix(problem).reshape(50, -1)
     expected = B - flat @ np.linalg.lstsq(flat, B)[0]
     assert np.linalg.norm(expected) > 0.1
-    np.testing.assert_allclose(problem.range_complement(B), expected, atol=1e-10)
-    problem.__dict__["kernel_factor"] = None  # as for a large n
-    np.testing.assert_allclose(problem.range_complement(B), expected, atol=1e-8)
+    np.testing.assert_allclose(problem.range_complement(B), expected, atol=1e-12)
+    for limit in ("MAX_FACTOR_WORK", "MAX_KERNEL_ROWS"):  # as for a large n
+        monkeypatch.setattr(least_squares, limit, 0)
+        problem.__dict__.pop("_range_complement")
+        np.testing.assert_allclose(problem.range_complement(B), expected, atol=1e-8)
+
+
+def test_the_units_of_columns_do_not_change_the_range():
+    X = np.random.default_rng(0).standard_normal((40, 4))
+    patterns = cvxnn.sample_patterns(X, 3, random_state=0)
+    B = np.random.default_rng(1).standard_normal((40, 1))
+    units = 10.0 ** np.array([8, 0, -8, 3])
+    plain, scaled = (
+        cvxnn.CGReLU(data, B, cvxnn.Patterns.from_mask(patterns.mask), lam=0)
+        for data in (X, X * units)
+    )
+    outside = scaled.range_complement(B)
+    np.testing.assert_allclose(outside, plain.range_complement(B), atol=1e-12)
+    assert np.abs(scaled.operator.adjoint(outside) / units[:, None]).max() < 1e-13

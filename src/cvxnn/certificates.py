@@ -54,8 +54,9 @@ class Certificate:
     max_violation : largest distance of a block from a half-space of its cone; 0 without cones.
     network_objective : value of the mapped network itself, measured on its own predictions: an
         upper bound for the non-convex problem whatever the patterns are. None without cones.
-    radius : at lam = 0 the lower bound holds among weights whose block norms sum to at most this;
-        None where it holds among all weights.
+    radius : at lam = 0 the lower bound holds among weights whose block norms sum to at most this,
+        each column in its own units, the power of 2 next above its largest entry. None where it
+        holds among all weights.
     caveats : what is true up to rounding only, in words; empty where both bounds are proven.
     """
 
@@ -219,8 +220,7 @@ class _Bounds:
         self.problem, self.unproven = problem, unproven
         self.radius: float | None = None
         if isinstance(problem.penalty, NoPenalty):
-            norms = proofs.block_norms_above(to_numpy(U))
-            self.radius = proofs.RADIUS * float(norms.sum()) or 1.0
+            self.radius = proofs.weights_radius(problem, to_numpy(U))
 
     def of(self, Theta: Array, start: Any = None) -> _Bound:
         """The bound that Theta proves, made to satisfy the equations of the dual."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
-from cvxnn.arrays import Array, like, to_numpy
+from cvxnn.arrays import Array, blocks, divide_columns, is_sparse, like, to_numpy
 from cvxnn.operators import ExpandedMatrix
+from cvxnn.patterns import column_norms
 
 MAX_KERNEL_ROWS = 5000  # an n x n eigen-decomposition: 200 MB and a minute at this size
+MAX_FACTOR_WORK = 2 * 10**10  # n^2 p d, of factorizations of M' in pieces: some seconds
 
 
 class KernelFactor:
@@ -35,13 +37,6 @@ class KernelFactor:
             alpha = alpha + self._apply_inverse(residual, shift)
         U = self.operator.adjoint(like(B, alpha))
         return U
-
-    def complement(self, B: Array) -> Array:
-        """The part of B outside range(M)."""
-        values = to_numpy(B)
-        for _ in range(2):  # twice is enough to be orthogonal to rounding
-            values = values - self.range_basis @ (self.range_basis.T @ values)
-        return like(B, values)
 
     def _apply_inverse(self, B: np.ndarray, shift: float) -> np.ndarray:
         Q = self.range_basis
@@ -72,9 +67,37 @@ def lsmr_solve(
     return like(B, np.stack(columns, axis=2)), n_iter
 
 
-def range_complement(operator: ExpandedMatrix, factor: KernelFactor | None, B: Array) -> Array:
-    """The part of B outside range(M), by the kernel's factor or, without one, by LSMR."""
-    if factor is not None:
-        return factor.complement(B)
-    U, _ = lsmr_solve(operator, B, 0.0, tol=1e-14, max_iter=10 * operator.n)
-    return B - operator.forward(U)
+class RangeComplement:
+    """The projection onto the complement of range(M), which the units of columns do not change: they
+    are taken out first. By an orthogonal basis from QR factorizations of pieces of M', which do not
+    square its condition number; where that takes too long from the kernel, or by LSMR."""
+
+    def __init__(self, operator: ExpandedMatrix) -> None:
+        X = to_numpy(operator.X, keep_sparse=True)
+        self.operator = operator.with_data(like(operator.X, divide_columns(X, column_norms(X))))
+        n, self._basis = operator.n, None
+        if n**2 * operator.p * operator.d <= MAX_FACTOR_WORK:
+            self._basis = self._range_basis()
+        elif n <= MAX_KERNEL_ROWS:
+            self._basis = KernelFactor(self.operator).range_basis
+
+    def _range_basis(self) -> np.ndarray:
+        X, mask = to_numpy(self.operator.X, keep_sparse=True), self.operator.mask
+        X = X.toarray() if is_sparse(X) else X
+        R = np.zeros((0, len(X)))
+        for patterns in blocks(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
+            piece = mask.T[patterns, None, :] * X.T
+            R = np.linalg.qr(np.vstack([R, piece.reshape(-1, len(X))]), mode="r")
+        _, values, vectors = np.linalg.svd(R, full_matrices=False)
+        rounding = max(len(X), self.operator.p * self.operator.d) * np.finfo(np.float64).eps
+        return vectors[values > rounding * values[0]].T
+
+    def of(self, B: Array) -> Array:
+        """The part of B (n, C) outside range(M)."""
+        if self._basis is None:
+            U, _ = lsmr_solve(self.operator, B, 0.0, tol=1e-14, max_iter=10 * self.operator.n)
+            return B - self.operator.forward(U)
+        values = to_numpy(B)
+        for _ in range(2):  # twice is enough to be orthogonal to rounding
+            values = values - self._basis @ (self._basis.T @ values)
+        return like(B, values)

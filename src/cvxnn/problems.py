@@ -31,7 +31,7 @@ from cvxnn.arrays import (
     with_ones,
 )
 from cvxnn.cones import ActiveRows, Cones, PatternWarning, treat_singular
-from cvxnn.least_squares import MAX_KERNEL_ROWS, KernelFactor, range_complement
+from cvxnn.least_squares import MAX_KERNEL_ROWS, KernelFactor, RangeComplement
 from cvxnn.losses import HUBER_DELTA, Loss, make_loss
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
@@ -142,7 +142,11 @@ class ConvexProblem:
         return B - ones * (xp.sum(ones * B, axis=0) / size)
 
     def _outside_operator(self, B: Array) -> Array:
-        return range_complement(self.operator_double, self.kernel_factor, B)
+        return self._range_complement.of(B)
+
+    @cached_property
+    def _range_complement(self) -> RangeComplement:
+        return RangeComplement(self.operator_double)
 
     def _output_bias(self, U: Array) -> np.ndarray | None:
         """The best output bias for these weights."""

@@ -110,6 +110,19 @@ def _prediction_error(problem: ConvexProblem, U: np.ndarray) -> np.ndarray:
     return up(slack(steps) * rows[:, None] * total, 3) + steps * TINY
 
 
+def weights_radius(problem: ConvexProblem, U: np.ndarray) -> float:
+    """RADIUS times the sum of the block norms of U, each column in its own units."""
+    norms = block_norms_above(U * column_units(problem)[:, None])
+    return RADIUS * float(norms.sum()) or 1.0
+
+
+def column_units(problem: ConvexProblem) -> np.ndarray:
+    """A power of 2 for each column of X, above its largest entry by a factor of 2 at most: (d,)."""
+    X = problem.operator_double.X
+    X = abs(X).max(axis=0).toarray().reshape(-1) if is_sparse(X) else np.abs(to_numpy(X)).max(axis=0)
+    return np.ldexp(1.0, np.frexp(np.where(X > 0, X, 0.5))[1])
+
+
 def block_norms_above(U: np.ndarray) -> np.ndarray:
     """||U_i^k||, rounded up: (blocks, C); zero for zero blocks."""
     norms = up(np.sqrt(np.sum(U * U, axis=1)), U.shape[1] + 3) + 2.0**-500
@@ -138,8 +151,8 @@ def lower_bound(
     quadratic = problem.penalty.conjugate_above(G, error)
     linear = np.zeros_like(limit)
     if radius is not None:
-        largest = np.max(block_norms_above(np.abs(G) + error), axis=0)
-        linear = up(largest * radius, 3)
+        each = (np.abs(G) + error) / column_units(problem)[:, None]
+        linear = up(np.max(block_norms_above(each), axis=0) * radius, 3)
     value = problem.loss.dual_below(point, limit, linear, quadratic)
     value = max(value * (1 - 2 * MARGIN), 0.0) if math.isfinite(value) else 0.0
     return LowerBound(value, point.mid, multipliers)
