@@ -9,12 +9,13 @@ SETUP := pyproject.toml constraints.txt hatch_build.py src/cvxnn/native.c src/cv
 PEERS := pyscnn adelie skglm celer
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test lint fuzz bench docs clean
 
 help:
 	@echo "make demo    set up and train a certified network on data that ships with scikit-learn"
 	@echo "make test    set up and run all tests"
 	@echo "make lint    ruff and mypy"
+	@echo "make fuzz    random problems, every answer judged exactly; goes on where it stopped"
 	@echo "make bench   benchmarks against peers (each in an environment of its own)"
 	@echo "make docs    build the documentation into docs/_build/html"
 	@echo "make clean   remove what the other targets made"
@@ -29,6 +30,9 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m fuzz
 
 bench: $(VENV)/.test $(PEERS:%=$(VENV)-%/.ready)
 	$(BIN)/python -m benchmarks
