@@ -23,6 +23,7 @@ from benchmarks import (
     relu_peer,
     startup,
     table1,
+    ties,
 )
 from benchmarks.record import Benchmark, Options, Record
 
@@ -33,6 +34,7 @@ BENCHMARKS = {
         memory,
         products,
         startup,
+        ties,
         relu_oracle,
         decompositions,
         pruning,
