@@ -72,6 +72,12 @@ class Program:
         return matrix((self.mask[:, :, None] * self.X[:, None, :]).reshape(n, p * d))
 
     @cached_property
+    def units(self) -> np.ndarray:
+        """The power of 2 next above the largest entry of each column: (d,)."""
+        largest = np.abs(self.X).max(axis=0)
+        return np.ldexp(1.0, np.frexp(np.where(largest > 0, largest, 0.5))[1])
+
+    @cached_property
     def coupled(self) -> bool:
         """Whether the dual has one scaling for all classes."""
         return self.loss == "softmax" or self.penalty == "feature"
@@ -186,9 +192,9 @@ def penalty(program: Program, U: np.ndarray) -> Ball:
     return arb(program.lam) * total(norm(group) for group in _groups(program.penalty, U))
 
 
-def size(U: np.ndarray) -> Ball:
-    """sum ||U_i^k||, which a bound at lam = 0 is limited by."""
-    return total(norm(group) for group in _groups("neuron", U))
+def size(program: Program, U: np.ndarray) -> Ball:
+    """sum ||units U_i^k||, which a bound at lam = 0 is limited by."""
+    return total(norm(group) for group in _groups("neuron", U * program.units[:, None]))
 
 
 def _groups(name: str, U: np.ndarray) -> list[list[Ball]]:
@@ -256,7 +262,7 @@ def dual_bound(program: Program, T: Rows, multipliers: Any, radius: float | None
     """The best bound over the scalings tau of T: -f*(tau T), less the conjugate of the penalty.
 
     tau is one number a class, or one for all where loss or penalty couples the classes. At lam = 0
-    the bound holds among weights with sum ||U_i^k|| <= radius.
+    the bound holds among weights with sum ||units U_i^k|| <= radius.
     """
     C = program.shape[3]
     G = program.expanded.transpose() * arb_mat(T)
@@ -270,9 +276,12 @@ def dual_bound(program: Program, T: Rows, multipliers: Any, radius: float | None
             for curve, energy in zip(curves, energies, strict=True)
         ]
         return total(value for _, value in parts)
-    norms = _class_norms(program, G, multipliers)
     if program.penalty == "none":
+        units = np.tile(program.units, program.shape[2]).tolist()
+        scaled = arb_mat([[x / u for x in row] for row, u in zip(G.tolist(), units, strict=True)])
+        norms = _class_norms(program, scaled, None)
         return _unpenalised(program, T, norms, radius, both_signs)
+    norms = _class_norms(program, G, multipliers)
     limits = [_quotient(program.lam, [norms[k] for k in group]) for group in groups]
     parts = [_best(curve, limit=limit) for curve, limit in zip(curves, limits, strict=True)]
     return total(value for _, value in parts)

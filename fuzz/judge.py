@@ -120,17 +120,17 @@ def _judge_weights(
             network = exact.loss(program, exact.network_predictions(program, inside), b) + penalty
             claimed = arb(claim.network_objective)
             found.at_most(network, claimed, "false bound", "network above its claim", "network")
-    if feasible and _within_radius(claim, U):
+    if feasible and _within_radius(program, claim, U):
         found.at_most(lower, value, "false bound", "bound above the value attained", "value")
     if feasible and not chosen_by_us and math.isfinite(claim.objective):
         found.at_most(value, objective, "false bound", "objective below the value", "objective")
     return value
 
 
-def _within_radius(claim: Any, U: np.ndarray) -> bool:
+def _within_radius(program: Program, claim: Any, U: np.ndarray) -> bool:
     if claim.radius is None:
         return True
-    return math.isinf(claim.radius) or bool(exact.size(U) <= arb(claim.radius))
+    return math.isinf(claim.radius) or bool(exact.size(program, U) <= arb(claim.radius))
 
 
 def _output_bias(program: Program, solution: Any, Z: exact.Rows) -> tuple[Any, bool]:
@@ -175,7 +175,7 @@ def _judge_by_conic(program: Program, solution: Any, lower: Any, found: _Finding
     U, b = answer
     if program.cones and not exact.in_cones(program, exact.neurons(program, U)).all():
         return
-    if _within_radius(claim, U):
+    if _within_radius(program, claim, U):
         value = exact.loss(program, exact.predictions(program, U), b) + exact.penalty(program, U)
         found.at_most(lower, value, "false bound", "bound above a conic solver's value", "conic")
 

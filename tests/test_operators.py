@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import cvxnn
 from conftest import expanded_matrix, make_data, make_problem
-from cvxnn import native
+from cvxnn import least_squares, native
 from cvxnn.arrays import to_numpy
 from cvxnn.least_squares import KernelFactor, lsmr_solve
 from cvxnn.operators import ExpandedMatrix

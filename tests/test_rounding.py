@@ -140,23 +140,24 @@ def candidates():
 
 @pytest.mark.parametrize("theta", list(candidates()), ids=len)
 def test_zero_sums_are_exact(theta):
-    """The point is theta with one entry less the exact sum, within the radius; no sign changes."""
-    ball = rounding.zero_sum(theta)
-    left = sum(map(Fraction, ball.mid.tolist()))
-    assert np.all(ball.mid * theta >= 0)
-    moved = np.flatnonzero(ball.rad)
+    """The doubles stand for themselves, less their exact sum in one entry; no sign changes."""
+    doubles, point = rounding.zero_sum(theta)
+    left = sum(map(Fraction, doubles.tolist()))
+    exact = list(map(Fraction, doubles.tolist()))
     if left != 0:
-        assert moved.tolist() == [rounding.zero_sum_entry(ball.mid, math.fsum(ball.mid))]
-        assert abs(left) <= Fraction(float(ball.rad[moved[0]])) <= Fraction(abs(ball.mid[moved[0]]))
-    else:
-        assert len(moved) == 0
-    assert np.abs(ball.mid - theta).sum() <= 1e-13 * np.abs(theta).sum()
-    again = rounding.zero_sum(ball.mid)
-    np.testing.assert_array_equal(again.mid, ball.mid)
+        exact[rounding.zero_sum_entry(doubles, math.fsum(doubles))] -= left
+    assert sum(exact) == 0
+    for mid, rad, value, given_value in zip(point.mid, point.rad, exact, theta, strict=True):
+        assert abs(value - Fraction(mid)) <= Fraction(rad)
+        assert value * Fraction(given_value) >= 0
+    assert np.abs(point.mid - theta).sum() <= 1e-13 * np.abs(theta).sum()
+    np.testing.assert_array_equal(rounding.zero_sum(doubles)[0], doubles)
 
 
 def test_what_cannot_be_balanced_is_zero():
-    assert not rounding.zero_sum(np.array([1.0, 2.0, 1.5])).mid.any()
+    doubles, point = rounding.zero_sum(np.array([1.0, 2.0, 1.5]))
+    assert not doubles.any()
+    assert not point.mid.any()
 
 
 def test_leading_bits_multiply_exactly():

@@ -127,9 +127,9 @@ class Loss(Protocol):
         """Above f(Z + 1 bias') for predictions that are known up to an error."""
         ...
 
-    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> Ball:
-        """A point next to Theta that satisfies the equations of the dual exactly; its centre is
-        what stands for it in a `Solution`. With `balanced`, columns sum to zero."""
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> tuple[np.ndarray, Ball]:
+        """Doubles next to Theta, and the point that they stand for, which satisfies the equations of
+        the dual exactly. With `balanced`, columns sum to zero."""
         ...
 
     def dual_below(
@@ -209,11 +209,13 @@ class _WeightedLoss:
         weighted = to_numpy(self.row_weight) * terms
         return float(up(tree_sum(weighted), depth(weighted.size) + roundings + 1))
 
-    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> Ball:
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> tuple[np.ndarray, Ball]:
         if not balanced:
-            return Ball(Theta, np.zeros_like(Theta))
+            return Theta, Ball(Theta, np.zeros_like(Theta))
         columns = [rounding.zero_sum(column) for column in Theta.T]
-        return Ball(*(np.stack(part, axis=1) for part in zip(*map(_parts, columns), strict=True)))
+        parts = [(theta, point.mid, point.rad) for theta, point in columns]
+        Theta, mid, rad = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
+        return Theta, Ball(mid, rad)
 
 
 class SquaredLoss(_WeightedLoss):
@@ -628,10 +630,10 @@ class SoftmaxLoss(_WeightedLoss):
             total * excess + np.maximum(behind, 0.0), rounding.LOG + Y.shape[1] + 3
         )
 
-    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> Ball:
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> tuple[np.ndarray, Ball]:
         """In each row the entry with the largest q stands for minus the exact sum of the others.
-        Sums of columns are then moved to one of them, in the row that has most to give; what is
-        left of them in the end is moved exactly, and is in the radius."""
+        Sums of columns are then moved to one of them, in the row that has most to give; what
+        rounding leaves of them is moved exactly, in the point alone."""
         Y, w = self._numbers()
         Theta = self._implied(np.where((Y == 0) & (Theta < 0), 0.0, Theta))
         for _ in range(3 if balanced else 0):
@@ -642,14 +644,17 @@ class SoftmaxLoss(_WeightedLoss):
                 Theta[row, k] -= sums[k]
                 Theta[row, c] += sums[k]
             Theta = self._implied(Theta)
-        rad = np.zeros_like(Theta)
-        implied = np.argmax(Y + Theta / w, axis=1)
-        rad[np.arange(len(Y)), implied] = Ball(Theta).sum(axis=1).magnitude()
+        rows, h = np.arange(len(Y)), np.argmax(Y + Theta / w, axis=1)
+        point = Ball(Theta.copy(), np.zeros_like(Theta))
+        point.mid[rows, h] = 0.0
+        others = point.sum(axis=1)
+        point.mid[rows, h], point.rad[rows, h] = -others.mid, others.rad  # type: ignore[index]
         if balanced:
-            exact = np.array([_column_sum(Theta, implied, k) for k in range(Y.shape[1])])
-            for k, c, row in self._moves(Theta, exact):
-                rad[row, [k, c]] += abs(exact[k]) * (1 + 4 * UNIT)
-        return Ball(Theta, rad * (1 + slack(Y.shape[1])))
+            sums = np.array([_column_sum(Theta, h, k) for k in range(Y.shape[1])])
+            for k, c, row in self._moves(Theta, sums):
+                point.take_from((row, k), sums[k])
+                point.take_from((row, c), -sums[k])
+        return Theta, point
 
     def _implied(self, Theta: np.ndarray) -> np.ndarray:
         """Rows that sum to zero up to rounding, by their entry with the largest q."""
@@ -787,7 +792,7 @@ class WithIntercept:
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         return self._plain.value_above(Z, bias)
 
-    def dual_point(self, Theta: np.ndarray, balanced: bool = True) -> Ball:
+    def dual_point(self, Theta: np.ndarray, balanced: bool = True) -> tuple[np.ndarray, Ball]:
         return self._plain.dual_point(Theta, balanced=True)
 
     def dual_below(
@@ -910,10 +915,6 @@ def _excess(d: Array) -> Array:
     xp = array_namespace(d)
     series = d * d * (0.5 + d * (1 / 6 + d / 24))
     return xp.where(xp.abs(d) < 1e-3, series, xp.expm1(d) - d)
-
-
-def _parts(ball: Ball) -> tuple[Any, Any]:
-    return ball.mid, ball.rad
 
 
 def _column_sum(Theta: np.ndarray, implied: np.ndarray, k: int) -> float:

@@ -21,7 +21,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from cvxnn.arrays import Array, double, in_numpy, is_sparse, like, row_squares, to_numpy
 from cvxnn.rounding import TINY, UNIT, Ball, depth, leading_bits, slack, tree_sum, up
@@ -118,9 +118,10 @@ def weights_radius(problem: ConvexProblem, U: np.ndarray) -> float:
 
 def column_units(problem: ConvexProblem) -> np.ndarray:
     """A power of 2 for each column of X, above its largest entry by a factor of 2 at most: (d,)."""
-    X = problem.operator_double.X
-    X = abs(X).max(axis=0).toarray().reshape(-1) if is_sparse(X) else np.abs(to_numpy(X)).max(axis=0)
-    return np.ldexp(1.0, np.frexp(np.where(X > 0, X, 0.5))[1])
+    X = to_numpy(problem.operator_double.X, keep_sparse=True)
+    largest = abs(X).max(axis=0)
+    largest = largest.todense() if issparse(largest) else largest
+    return np.ldexp(1.0, np.frexp(np.where(largest > 0, largest, 0.5))[1]).reshape(-1)
 
 
 def block_norms_above(U: np.ndarray) -> np.ndarray:
@@ -142,11 +143,11 @@ def lower_bound(
 ) -> LowerBound:
     """What a dual candidate (n, C) proves, after it was made to satisfy the equations of the dual
     exactly. `start` is where projections onto cones may start; `radius` is for lam = 0."""
-    point = problem.loss.dual_point(Theta)
+    dual, point = problem.loss.dual_point(Theta)
     G, error = _correlation(problem, point, precise)
     multipliers = None
     if problem.kind == "C-ReLU" and problem.lam > 0:
-        G, error, multipliers = _with_multipliers(problem, point.mid, G, error, start)  # type: ignore[arg-type]
+        G, error, multipliers = _with_multipliers(problem, dual, G, error, start)  # type: ignore[arg-type]
     limit = problem.penalty.dual_limit_below(G, error)
     quadratic = problem.penalty.conjugate_above(G, error)
     linear = np.zeros_like(limit)
@@ -155,7 +156,7 @@ def lower_bound(
         linear = up(np.max(block_norms_above(each), axis=0) * radius, 3)
     value = problem.loss.dual_below(point, limit, linear, quadratic)
     value = max(value * (1 - 2 * MARGIN), 0.0) if math.isfinite(value) else 0.0
-    return LowerBound(value, point.mid, multipliers)
+    return LowerBound(value, dual, multipliers)
 
 
 def _correlation(

@@ -129,6 +129,13 @@ class Ball:
     def below(self) -> np.ndarray:
         return -(-self).above()
 
+    def take_from(self, index: Any, S: float) -> None:
+        """Subtract a number from an entry, in place; S is that number, correctly rounded."""
+        assert isinstance(self.rad, np.ndarray)
+        self.mid[index] -= S
+        error = 2 * UNIT * (abs(S) + abs(self.mid[index]))
+        self.rad[index] = (self.rad[index] + error) * (1 + 8 * UNIT) + TINY
+
     def magnitude(self) -> np.ndarray:
         """The largest absolute value, rounded up."""
         return Ball(np.abs(self.mid), self.rad).above()
@@ -215,20 +222,20 @@ def rest_entropy_below(t: np.ndarray) -> np.ndarray:
 # -- sums that vanish exactly
 
 
-def zero_sum(theta: np.ndarray) -> Ball:
-    """Numbers next to theta (n,) that sum to zero, with no sign changed.
+def zero_sum(theta: np.ndarray) -> tuple[np.ndarray, Ball]:
+    """Numbers next to theta (n,) with no sign changed, and the exact zero-sum point they stand for.
 
     `math.fsum` is correctly rounded and a sum of doubles is a multiple of 2^-1074, so a sum is
     zero if and only if fsum says so. What it leaves, S, is taken from an entry that shrinks or
     hardly notices: the largest one for which the difference is exact, else the smallest one, whose
     rounding is finest. Where that does not end, the entry that S fits into best stands for itself
-    minus the exact S, with the radius |S|. If there is none, only zero is left.
+    minus the exact S. If it fits into none, only zero is left.
     """
     theta = theta.copy()
     for _ in range(40):
         S = math.fsum(theta)
         if S == 0:
-            return Ball(theta, np.zeros_like(theta))
+            break
         size, moved = np.abs(theta), theta - S
         shrinks = (theta * S > 0) & (size >= abs(S))
         able = shrinks | (size >= 2.0**40 * abs(S))  # growing by so little costs nothing
@@ -244,11 +251,13 @@ def zero_sum(theta: np.ndarray) -> Ball:
             break
         theta[r] = moved[r]
     S = math.fsum(theta)
-    r, rad = zero_sum_entry(theta, S), np.zeros_like(theta)
-    if abs(theta[r]) < abs(S):
-        return Ball(0 * theta, rad)
-    rad[r] = abs(S) * (1 + 4 * UNIT)
-    return Ball(theta, rad)
+    point = Ball(theta.copy(), np.zeros_like(theta))
+    if S != 0:
+        r = zero_sum_entry(theta, S)
+        if abs(theta[r]) < abs(S):
+            return 0 * theta, Ball(0 * theta, point.rad)
+        point.take_from(r, S)
+    return theta, point
 
 
 def zero_sum_entry(theta: np.ndarray, S: float) -> int:
