@@ -137,8 +137,9 @@ def page(content: dict[str, Any]) -> str:
             "",
             "To be solved are problems with scales from 1e-4 to 1e4, tol >= 1e-8, a penalty and "
             "lam < lambda_max, by any solver but a decomposition; solved are those with a bound "
-            f"above 0 that meet the tolerance within {MAX_SECONDS:g} s. What a bound gives up is its distance from the best "
-            "bound of the same dual point in real arithmetic, relative to that.",
+            f"above 0 that meet the tolerance within {MAX_SECONDS:g} s. What a bound gives up is "
+            "its distance from the best bound of the same dual point in real arithmetic, relative "
+            "to that.",
             "",
             tables(content),
             "",
