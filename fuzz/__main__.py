@@ -7,6 +7,8 @@ import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import click
@@ -23,6 +25,7 @@ from fuzz.trial import Line
 @click.option("--seconds", type=float, help="Stop after that long; the next start goes on.")
 @click.option("--seed", default=0, show_default=True, help="A seed and a number make a problem.")
 @click.option("--jobs", default=1, show_default=True, help="Processes.")
+@click.option("--only", multiple=True, type=int, help="Run these numbers, and add no lines.")
 @click.option("--keep", "kept", default=0, help="Failures to shrink into tests/fuzz_cases.")
 @click.option(
     "--results",
@@ -41,11 +44,17 @@ def main(
     seconds: float | None,
     seed: int,
     jobs: int,
+    only: tuple[int, ...],
     kept: int,
     results: Path,
     table: Path | None,
 ) -> None:
     """Solve random problems and judge every answer. Fails if an answer does."""
+    if only:
+        lines = [trial.run(seed, number) for number in only]
+        click.echo("\n".join(json.dumps(line) for line in lines))
+        _keep(lines, seed, kept)
+        raise SystemExit(any(line["verdict"] in FAILURES for line in lines))
     if table is None:
         _run(problems, seconds, seed, jobs, results)
     lines = _read(results, seed)
@@ -75,14 +84,14 @@ def _read(results: Path, seed: int) -> list[Line]:
 
 def _run(problems: int, seconds: float | None, seed: int, jobs: int, results: Path) -> None:
     done = {line["number"] for line in _read(results, seed)}
-    left = [(seed, number) for number in range(problems) if number not in done]
+    left = [number for number in range(problems) if number not in done]
     verdicts: Counter[str] = Counter()
     started = time.perf_counter()
     results.parent.mkdir(parents=True, exist_ok=True)
     cut_off = results.exists() and not results.read_bytes().endswith(b"\n")
     with results.open("a") as file:
         file.write("\n" if cut_off else "")
-        for count, line in enumerate(_lines(left, jobs), 1):
+        for count, line in enumerate(_lines(seed, left, jobs), 1):
             file.write(json.dumps(line) + "\n")
             file.flush()
             verdicts[line["verdict"]] += 1
@@ -96,16 +105,15 @@ def _run(problems: int, seconds: float | None, seed: int, jobs: int, results: Pa
                 break
 
 
-def _lines(todo: list[tuple[int, int]], jobs: int) -> Iterator[Line]:
+def _lines(seed: int, numbers: list[int], jobs: int) -> Iterator[Line]:
     if jobs == 1:
-        yield from map(_one, todo)
+        yield from (trial.run(seed, number) for number in numbers)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        yield from pool.imap_unordered(_one, todo, chunksize=4)
-
-
-def _one(which: tuple[int, int]) -> Line:
-    return {"seed": which[0], **trial.run(*which)}
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        yield from pool.map(trial.run, repeat(seed), numbers, chunksize=4)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _keep(lines: list[Line], seed: int, number: int) -> None:

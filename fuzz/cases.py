@@ -95,7 +95,8 @@ class Case:
         if program == RELU:
             penalty = "none" if solver != "newton" and rng.random() < 0.15 else "neuron"
         else:
-            penalty = str(rng.choice(penalties))
+            often = [2 if name in ("feature", "l1") else 1 for name in penalties]
+            penalty = str(rng.choice(np.repeat(penalties, often)))  # few solvers handle those
         offset = kind in ("offsets", "mixed")
         scaled = kind in ("scales", "mixed")
         reach = 8.0 if scaled and rng.random() < 0.7 else 4.0
@@ -121,7 +122,7 @@ class Case:
             output_bias=bool(rng.random() < (0.7 if offset else 0.4))
             and solver not in ("direct", "lsmr"),
             normalize=bool(rng.random() < 0.3),
-            huber_delta=float(10.0 ** rng.uniform(-2, 1)) * (scales[1] if reach > 4 else 1.0),
+            huber_delta=float(10.0 ** rng.uniform(-2, 1) * (scales[1] if reach > 4 else 1.0)),
             singular=str(rng.choice(["keep", "replace"])),
         )
 
@@ -132,13 +133,18 @@ class Case:
         return self.tol >= 1e-8 and all(1e-4 <= scale <= 1e4 for scale in scales)
 
     def instance(self) -> Instance:
+        instance = self.unscaled()
+        return instance if self.penalty == "none" else instance.at_share(self.share)
+
+    def unscaled(self) -> Instance:
+        """The instance at lam = 1, for which nothing has to be computed."""
         rng = np.random.default_rng([self.seed, self.number, 1])
         X = _features(self, rng)
         Y = _targets(self, rng, X)
         weighted = self.kind in ("weights", "mixed")
         if self.kind == "float32":
             X, Y = X.astype(np.float32), Y.astype(np.float32)
-        instance = Instance(
+        return Instance(
             X=X,
             Y=Y,
             sample_weight=10.0 ** rng.uniform(-12, 12, self.n) if weighted else None,
@@ -147,7 +153,6 @@ class Case:
             **_patterns(self, rng, X),
             **{name: getattr(self, name) for name in _SHARED},
         )
-        return instance if self.penalty == "none" else instance.at_share(self.share)
 
 
 @dataclass(frozen=True)

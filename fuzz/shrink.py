@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fuzz.cases import RELU, Instance
+from fuzz.cases import RELU, Case, Instance
 from fuzz.judge import FAILURES
 from fuzz.trial import Line, attempt
 
@@ -19,18 +19,30 @@ PATIENCE = 20.0  # seconds for one
 
 def signature(line: Line) -> tuple[str, str]:
     """The verdict and its first reason, without the number in it."""
+    return line["verdict"], _first_reason(line).split(" by ")[0][:80]
+
+
+def _first_reason(line: Line) -> str:
     reasons = [r for r in line["reasons"] if r.startswith(line["verdict"])] or line["reasons"]
-    return line["verdict"], reasons[0].split(" by ")[0][:80] if reasons else ""
+    return reasons[0] if reasons else ""
 
 
-def shrink(instance: Instance, wanted: tuple[str, str], seconds: float = PATIENCE) -> Instance:
-    """A smaller instance with the same signature: what can be left out is, again and again, until
-    nothing more can or time is up."""
-    deadline = time.perf_counter() + seconds
-    with_conic = "conic" in wanted[1]
+def _excess(line: Line) -> float:
+    """By how much, where the reason says so."""
+    try:
+        return float(_first_reason(line).rpartition(" by ")[2])
+    except ValueError:
+        return 0.0
+
+
+def shrink(instance: Instance, line: Line, seconds: float = PATIENCE) -> Instance:
+    """A smaller instance that fails like `line`, and by no less than a tenth of it: what can be
+    left out is, again and again, until nothing more can or time is up."""
+    deadline, wanted = time.perf_counter() + seconds, signature(line)
 
     def fails(candidate: Instance) -> bool:
-        return signature(attempt(lambda: candidate, with_conic=with_conic)) == wanted
+        found = attempt(lambda: candidate, with_conic="conic" in wanted[1])
+        return signature(found) == wanted and _excess(found) >= 0.1 * _excess(line)
 
     progress = True
     while progress:
@@ -152,23 +164,20 @@ def _digits(instance: Instance) -> Iterator[Instance]:
 
 def keep(seed: int, line: Line, folder: Path = FOLDER) -> Path | None:
     """Shrink a failure and write it down; None if it does not fail again."""
-    from fuzz.cases import Case
-
     case, wanted = Case.draw(seed, line["number"]), signature(line)
     if wanted[0] not in FAILURES:
         raise ValueError(f"{wanted[0]!r} is no failure")
     try:
         instance = case.instance()
-    except Exception:  # there are no arrays to keep: the seed has to do
+    except Exception:  # what fails without a lam fails with one
+        instance = case.unscaled()
+    again = attempt(lambda: instance, with_conic="conic" in wanted[1])
+    if signature(again) != wanted:
         return None
-    with_conic = "conic" in wanted[1]
-    if signature(attempt(lambda: instance, with_conic=with_conic)) != wanted:
-        return None
-    small = shrink(instance, wanted)
+    small = shrink(instance, again)
     folder.mkdir(parents=True, exist_ok=True)
     words = (wanted[0], case.program, small.loss, small.penalty, str(line["number"]))
     path = folder / ("-".join(words).replace(" ", "-").lower() + ".json")
-    small.save(
-        path, f"seed {seed}, number {line['number']}, {case.kind}: {'; '.join(line['reasons'])}"
-    )
+    what = f"seed {seed}, number {line['number']}, {case.kind}"
+    small.save(path, f"{what}: {_first_reason(again)}")
     return path

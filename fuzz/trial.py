@@ -18,7 +18,7 @@ from fuzz.judge import judge
 
 MAX_SECONDS = 0.4  # for a solver
 HUNG = 30  # seconds after which a trial is given up, as an error
-CONIC_EVERY, CONIC_ENTRIES = 5, 1200  # problems judged by a conic solver too: which, and n p d C
+CONIC_EVERY, CONIC_ENTRIES = 3, 1200  # problems judged by a conic solver too: which, and n p d C
 _HOME = str(Path(cvxnn.__file__).parent)
 
 Line = dict[str, Any]
@@ -30,6 +30,7 @@ def run(seed: int, number: int) -> Line:
     small = case.n * case.p * case.d * case.C <= CONIC_ENTRIES
     with_conic = small and (number // 8) % CONIC_EVERY == 0
     facts = {
+        "seed": seed,
         "number": number,
         **{name: getattr(case, name) for name in ("kind", "program", "solver", "loss", "penalty")},
         "size": [case.n, case.d, case.p, case.C],
@@ -79,8 +80,8 @@ def attempt(make: Callable[[], Instance], *, with_conic: bool = False) -> Line:
 def _verdict_on(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     own = last.filename.startswith(_HOME)
-    if own and type(error) is ValueError:
-        return "refused"
+    if own and type(error) is ValueError and "outside their cones" not in str(error):
+        return "refused"  # the solver's own weights are no reason to refuse
     if own and type(error) is RuntimeError and "returned no point" in str(error):
         return "no answer"
     return "error"
