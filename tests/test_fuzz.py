@@ -176,7 +176,7 @@ def test_without_a_penalty_a_bound_holds_within_its_radius(output_bias):
     program, U = exact.Program.of(problem), np.asarray(solution.weights)
     Z = np.einsum("np,nd,pdc->nc", program.mask, program.X, U)
     T = exact.dual_point(program, problem.loss.gradient(Z))
-    radius, value = float(exact.size(U)), solution.certificate.objective
+    radius, value = float(exact.size(program, U)), solution.certificate.objective
     bounds = [float(exact.dual_bound(program, T, None, r)) for r in (radius, 1e3 * radius, 1e12)]
     assert bounds == sorted(bounds, reverse=True)
     assert (1 - 1e-3) * value < bounds[0] <= value * (1 + 1e-15)
@@ -198,7 +198,7 @@ def test_weak_duality(number):
         pytest.skip("no answer of the conic solver")
     U, b = answer
     value = exact.loss(program, exact.predictions(program, U), b) + exact.penalty(program, U)
-    radius = float(exact.size(U)) * (1 + 1e-9) if program.penalty == "none" else None
+    radius = float(exact.size(program, U)) * (1 + 1e-9) if program.penalty == "none" else None
     for noise in (0.0, 1e-3, 1.0):
         Theta = np.asarray(solution.dual) * (1 + noise * rng.standard_normal(program.Y.shape))
         T = exact.dual_point(program, Theta)
