@@ -25,11 +25,11 @@ DEFAULT_PATTERNS = 500  # of the estimators
 MAX_BYTES, MAX_SECONDS = 10**9, 60.0
 LAM = 1e-3
 CASES = {
-    "normal gates": "few ties, by chance",
+    "normal gates": "no ties, for comparison",
     "integer gates": "every gate ties with thousands of rows",
     "no gates": "patterns from a mask",
     "singular": "integer gates without a bias: rows and their opposites tie",
-    "default estimator": "500 patterns of standardised columns",
+    "default estimator": "500 patterns of standardised columns, ties by chance",
 }
 
 

@@ -215,8 +215,9 @@ class Cones:
         """Whether each block is inside its cone beyond doubt, in real arithmetic and for the raw
         rows: (B,) boolean.
 
-        The rounding error of a product of d terms is less than `_rounding`, in whatever order it is
-        summed up; a computed product that large has the right sign. Zero blocks are always inside.
+        A computed product fl(<x, v>) of d terms that is at least 1.01 (d + 4) 2^-53 fl(<|x|, |v|>)
+        + d 2^-1022 has the right sign, in whatever order it was summed up. Zero blocks are always
+        inside.
         """
         return self._proven(V, pattern, self.live)
 
@@ -298,11 +299,10 @@ class Cones:
 
     def _proven(self, V: np.ndarray, pattern: np.ndarray, rows: np.ndarray) -> np.ndarray:
         proven = np.ones(len(V), dtype=bool)
-        for part, among in self._parts(len(V)):
-            product, rounding = self._products(V[part], pattern[part], among)
-            short = ~((product >= rounding) & (rounding < np.inf)) & rows[among]
-            proven[part] &= ~short.any(axis=1)
-        return proven | ~V.any(axis=1)
+        some = np.flatnonzero(V.any(axis=1))
+        for block, _, product, rounding in self._doubtful(V[some], pattern[some], rows, 1.0):
+            proven[some[block[~((product >= rounding) & (rounding < np.inf))]]] = False
+        return proven
 
     def _steps(
         self,
@@ -315,31 +315,59 @@ class Cones:
         """How far to go from each block until all of these rows have a product of `margin` times
         its rounding; infinite where that never happens: (B,)."""
         steps = np.zeros(len(V))
-        for part, among in self._parts(len(V)):
-            product, rounding = self._products(V[part], pattern[part], among)
-            gain, loss = self._products(towards[part], pattern[part], among)
+        for block, row, product, rounding in self._doubtful(V, pattern, rows, margin):
             need = margin * rounding - product
+            gain, loss = self._pairs(towards, pattern, block, row)
             gain -= MARGIN * loss
-            short = rows[among] & ~(need <= 0)
-            step = np.where(short, np.inf, 0.0)
-            np.divide(need, gain, out=step, where=short & (gain > 0))
-            steps[part] = np.maximum(steps[part], step.max(axis=1, initial=0.0))
+            step = np.where(need > 0, np.inf, 0.0)
+            np.divide(need, gain, out=step, where=(need > 0) & (gain > 0))
+            np.maximum.at(steps, block, np.where(np.isnan(need), np.inf, step))
         return steps
 
-    def _products(
-        self, V: np.ndarray, pattern: np.ndarray, rows: slice
+    def _doubtful(
+        self, V: np.ndarray, pattern: np.ndarray, rows: np.ndarray, margin: float
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Blocks and rows whose product may be less than `margin` times its rounding: products of
+        norms, which are no less, tell most of them; their products and roundings."""
+        sizes = _row_norms(V)[:, None] * (1.01 * self._unit)
+        for part, among in self._parts(len(V)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                product = (V[part] @ self.raw[among].T) * self.signs[pattern[part], among]
+                enough = margin * (sizes[part] * self.row_norms[among] + self._least)
+                pairs = np.nonzero(~((product >= enough) & (enough < np.inf)) & rows[among])
+            for few in blocks(len(pairs[0]), _CACHED // (16 if is_sparse(self.X) else self.d)):
+                block, row = pairs[0][few] + part.start, pairs[1][few] + among.start
+                yield block, row, *self._pairs(V, pattern, block, row)
+
+    def _pairs(
+        self, V: np.ndarray, pattern: np.ndarray, block: np.ndarray, row: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """x~_j v of some raw rows, and more than their rounding errors: (B, rows) both."""
-        X = self.raw[rows]
+        """x~_j v of pairs of blocks and raw rows, and more than their rounding errors, (k,)."""
+        X = self.raw[row]
         with np.errstate(over="ignore", invalid="ignore"):
-            size = np.abs(V) @ abs(X).T
-            rounding = 1.01 * (self.d + 4) * 2.0**-53 * size + self.d * 2.0**-1022
-            return (V @ X.T) * self.signs[pattern, rows], rounding
+            if is_sparse(X):
+                pair = np.repeat(np.arange(len(row)), np.diff(X.indptr))
+                terms = X.data * V[block[pair], X.indices]
+                product = np.bincount(pair, terms, len(row))
+                size = np.bincount(pair, np.abs(terms), len(row))
+            else:
+                product = np.einsum("kd,kd->k", X, V[block])
+                size = np.einsum("kd,kd->k", np.abs(X), np.abs(V[block]))
+            return product * self.signs[pattern[block], row], self._unit * size + self._least
+
+    @property
+    def _unit(self) -> float:
+        """The rounding error of a product of d terms is less than this share of the product of
+        their absolute values, as computed, and `_least` for underflow."""
+        return 1.01 * (self.d + 4) * 2.0**-53
+
+    @property
+    def _least(self) -> float:
+        return self.d * 2.0**-1022
 
     def _parts(self, n_blocks: int) -> Iterator[tuple[slice, slice]]:
-        """Blocks and rows whose products, and rows whose copies, fit into the cache."""
-        width = 64 if is_sparse(self.X) else max(self.d, 64)
-        for rows in blocks(self.n, _CACHED // width):
+        """Blocks and rows whose products fit into the cache."""
+        for rows in blocks(self.n, 8192):
             for part in blocks(n_blocks, _CACHED // (rows.stop - rows.start)):
                 yield part, rows
 
