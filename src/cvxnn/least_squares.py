@@ -73,8 +73,8 @@ class RangeComplement:
     square its condition number; where that takes too long from the kernel, or by LSMR."""
 
     def __init__(self, operator: ExpandedMatrix) -> None:
-        X = to_numpy(operator.X, keep_sparse=True)
-        self.operator = operator.with_data(like(operator.X, divide_columns(X, column_norms(X))))
+        units = column_norms(to_numpy(operator.X, keep_sparse=True))
+        self.operator = operator.with_data(divide_columns(operator.X, units))
         n, self._basis = operator.n, None
         if n**2 * operator.p * operator.d <= MAX_FACTOR_WORK:
             self._basis = self._range_basis()
