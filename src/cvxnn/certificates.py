@@ -136,14 +136,16 @@ def prove(
     *,
     start: Any = None,
     enough: float = -1.0,
+    precise: float = proofs.PRECISE,
     refuse: bool = True,
 ) -> Proof:
     """The certificate of weights, and of the weights that it speaks about: those of C-ReLU are
     lifted into their cones where rounding may have left them outside.
 
     `start` may speed up the bound of Theta (see `problem.dual_correlation`); if that leaves a
-    relative gap of at most `enough`, no other candidate is tried. With `refuse`, weights that are
-    outside their cones by more than rounding are an error, else a caveat.
+    relative gap of at most `enough`, no other candidate is tried. Products whose error costs more
+    than `precise` of the bound are made again in parts. With `refuse`, weights that are outside
+    their cones by more than rounding are an error, else a caveat.
     """
     from cvxnn.problems import check_problem  # which certifies nothing by itself
 
@@ -166,7 +168,7 @@ def prove(
         network_objective = (
             proofs.network_objective_above(problem, U, bias) if problem.kind == "C-ReLU" else None
         )
-    bounds = _Bounds(problem, U, unproven)
+    bounds = _Bounds(problem, U, unproven, precise)
     zero_objective, bound = problem.loss.zero_value, None
     if Theta is not None:
         bound = bounds.of(double(Theta), start)
@@ -216,8 +218,10 @@ class _Bound:
 class _Bounds:
     """Lower bounds of dual candidates, at given weights U."""
 
-    def __init__(self, problem: ConvexProblem, U: Array, unproven: tuple[str, ...]) -> None:
-        self.problem, self.unproven = problem, unproven
+    def __init__(
+        self, problem: ConvexProblem, U: Array, unproven: tuple[str, ...], precise: float
+    ) -> None:
+        self.problem, self.unproven, self.precise = problem, unproven, precise
         self.radius: float | None = None
         if isinstance(problem.penalty, NoPenalty):
             self.radius = proofs.weights_radius(problem, to_numpy(U))
@@ -236,7 +240,9 @@ class _Bounds:
         if self.unproven:
             correlation = problem.dual_correlation(Theta, start)
             return _Bound(dual_bound(problem, Theta, correlation), Theta, None, infeasibility)
-        found = proofs.lower_bound(problem, to_numpy(Theta), start=start, radius=self.radius)
+        found = proofs.lower_bound(
+            problem, to_numpy(Theta), start=start, radius=self.radius, precise=self.precise
+        )
         return _Bound(found.value, like(Theta, found.dual), found.multipliers, infeasibility)
 
 

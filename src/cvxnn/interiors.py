@@ -20,15 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csc_array, eye_array, hstack, vstack
+from scipy.sparse import csc_array, eye_array, hstack, issparse, vstack
 
-from cvxnn.arrays import Array, is_sparse
+from cvxnn.arrays import Array, divide_columns, divide_rows, is_sparse, row_squares
 
 TIE = 1e-9  # a residual of unit vectors below this is a tie
 NARROW = 1e-12  # residuals of interior points are above this, which is far more than rounding
 SURE = 1e-5  # a t below this may be an error of the linear program
 CENTRED = 0.1  # residuals of a point that is good enough, relative to t
 NEW_ROWS = 100  # of a linear program that are added at a time, and two for each column
+ALIKE = 1e-3  # the largest entry of a column of unit rows that needs no units of its own
 WIDEST = 1e12  # the largest point with residuals of 1 that is looked for
 MAX_DENSE = 2**24  # entries of sparse rows that are made dense
 METHODS = ("highs", "highs-ipm", "highs-ds")
@@ -79,7 +80,20 @@ def strict_point(A: Array, start: np.ndarray | None = None) -> Search:
 
 def relative_interior(A: Array, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A point of the relative interior of {v : A v >= 0}, and the rows that are orthogonal to all
-    of it, (m,) boolean."""
+    of it, (m,) boolean. Columns of unlike units, which linear programs cannot cope with, are
+    measured in their own."""
+    largest = abs(A).max(axis=0) if A.shape[0] else np.ones(A.shape[1])
+    largest = np.asarray(largest.todense() if issparse(largest) else largest).reshape(-1)
+    units = np.where(largest > 0, largest, 1.0)
+    if units.min() > ALIKE:
+        return _relative_interior(A, start)
+    A = divide_columns(A, units)
+    A = divide_rows(A, np.sqrt(row_squares(A)))
+    point, tight = _relative_interior(A, None if start is None else start * units)
+    return point / units, tight
+
+
+def _relative_interior(A: Array, start: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     found = strict_point(A, start)
     tight = np.zeros(A.shape[0], dtype=bool)
     if found.point is not None:

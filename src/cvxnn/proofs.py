@@ -186,8 +186,10 @@ def _magnitudes(operator: Any, R: np.ndarray, n: int) -> np.ndarray:
 
 
 def _fine(problem: ConvexProblem, G: np.ndarray, error: np.ndarray, precise: float) -> bool:
-    """Whether the error of the products costs no more than `precise` of the scaling."""
-    size = float(np.max(np.abs(G), initial=0.0)) if problem.lam == 0 else problem.lam
+    """Whether the error of the products costs no more than `precise` of the scaling, or of the
+    conjugate of a penalty that is no norm."""
+    norm = np.any(np.isfinite(problem.penalty.dual_limit_below(G, error[None])))
+    size = problem.lam if norm else float(np.max(np.abs(G), initial=0.0))
     return bool(np.max(error, initial=0.0) <= precise * size)
 
 

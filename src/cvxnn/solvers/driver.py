@@ -27,7 +27,7 @@ from cvxnn.certificates import (
 )
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.problems import ConvexProblem, check_problem
-from cvxnn.proofs import Multipliers
+from cvxnn.proofs import PRECISE, Multipliers
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Solver, StalledError
 from cvxnn.solvers.conic import CVXPY
@@ -412,6 +412,7 @@ class Run:
             self.best_Theta,
             start=self.best_active,
             enough=enough,
+            precise=max(PRECISE, 1e-3 * self.tol) if self.stop == "gap" else PRECISE,
             refuse=False,
         )
 
