@@ -464,7 +464,8 @@ def _curve(program: Program, T: Rows, classes: Iterable[int], both_signs: bool) 
         with ctx.workprec(LOGARITHMS):
             constant += total(w * _minus_q_log_q(y) for w, y in still)
     moving = [e for e in entries if not e[2].is_zero()]
-    return Entropy(moving, constant, _smallest([wa / -t for _, wa, t in moving if t < 0]))
+    ends = [wa / -t for _, wa, t in moving if t < 0]
+    return Entropy(moving, constant, _smallest([arb(1), *ends]))  # nobody looks beyond tau = 1
 
 
 def _softmax_constant(program: Program) -> Ball:

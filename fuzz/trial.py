@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import cvxnn
+from cvxnn.interiors import InteriorError
 from fuzz.cases import Case, Instance
 from fuzz.judge import judge
 
@@ -66,6 +67,7 @@ def attempt(make: Callable[[], Instance], *, with_conic: bool = False) -> Line:
         "reasons": list(judgement.reasons),
         "status": str(solution.status),
         "gap": _short(claim.relative_gap),
+        "plain": _short(min((p.relative_gap for p in solution.history), default=math.inf)),
         "positive": claim.lower_bound > 0,
         "rigour": _short(judgement.rigour),
         "judged": " ".join(j.replace(" ", "-") for j in judgement.judged),
@@ -82,7 +84,9 @@ def _verdict_on(error: Exception) -> str:
     own = last.filename.startswith(_HOME)
     if own and type(error) is ValueError and "outside their cones" not in str(error):
         return "refused"  # the solver's own weights are no reason to refuse
-    if own and type(error) is RuntimeError and "returned no point" in str(error):
+    if own and isinstance(error, RuntimeError) and "returned no point" in str(error):
+        return "no answer"
+    if isinstance(error, InteriorError):
         return "no answer"
     return "error"
 
