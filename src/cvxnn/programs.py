@@ -9,6 +9,7 @@ and never by more than rounding to a double (see `verification.py`).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ PENALTIES = ("neuron", "feature", "l1", "l2", "none")
 SLACK = 1e-9
 # Distance from the edge of a neuron's half-space that is rounding, relative to the terms of a sum.
 EDGE = 1e-7
+_ENTRIES = 2**18  # of pre-activations held at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +90,12 @@ class Program:
 # -- losses and penalties
 
 
-def loss_above(program: Program, Z: Exact | None, R: Exact | None = None) -> Exact:
-    """f from above, of predictions Z (n, C), or for losses of residuals of their sizes R."""
-    weight, Y = Exact.of(program.weight), Exact.of(program.Y)
+def loss_above(program: Program, Z: Exact, rows: slice = slice(None), spread: Any = None) -> Exact:
+    """f from above, of predictions Z (n, C), or the part of it that belongs to some rows. Losses of
+    residuals are told the `spread` of targets by which predictions are still to be divided."""
+    weight, Y = Exact.of(program.weight[rows]), Exact.of(program.Y[rows])
     if program.loss in ("squared", "huber"):
-        if R is None:
-            assert Z is not None
-            R = abs(Z - Y)
+        R = abs(Z - Y) if spread is None else quotients(abs(Z - Y * spread), spread, up=True)
         terms = R * R
         if program.loss == "huber":
             delta = Exact.of(program.delta)
@@ -103,14 +104,11 @@ def loss_above(program: Program, Z: Exact | None, R: Exact | None = None) -> Exa
             outside = (R - delta).ints > 0
             terms = Exact(np.where(outside, tail.at(base), terms.at(base)), base)
         return (weight * terms.sum(axis=1)).sum().times_two_to(-1)
-    assert Z is not None
     if program.loss == "logistic":  # log(1 + exp(t)) = t_+ + log(1 + exp(-|t|)), t = -y z
         t = -(Y * Z)
         linear = Exact(np.where(t.ints > 0, t.ints, 0), t.exponent).sum(axis=1)
-        logs = stacked([log_of_sum([abs(a)], t.exponent) for a in t.ints.ravel()]).reshape(
-            *t.ints.shape
-        )
-        return (weight * (linear + logs.sum(axis=1))).sum()
+        logs = stacked([log_of_sum([abs(a)], t.exponent) for a in t.ints.ravel()])
+        return (weight * (linear + logs.reshape(*t.ints.shape).sum(axis=1))).sum()
     # sum_k y_k (lse(z) - z_k) = sum_k y_k (z_max - z_k) + s log sum_k exp(z_k - z_max)
     gaps = Exact(Z.ints.max(axis=1)[:, None] - Z.ints, Z.exponent)
     logs = stacked([log_of_sum(_without_one_zero(row), gaps.exponent) for row in gaps.ints])
@@ -125,12 +123,12 @@ def _without_one_zero(gaps: np.ndarray) -> list[int]:
 
 def penalty_above(program: Program, U: np.ndarray) -> Exact:
     """g(U) from above."""
-    lam, U = Exact.of(program.lam), Exact.of(U)
+    lam, blocks = Exact.of(program.lam), Exact.of(U)
     if program.penalty == "none":
         return Exact(0)
     if program.penalty == "l1":
-        return lam * abs(U).sum()
-    squares = U * U
+        return lam * abs(blocks).sum()
+    squares = blocks * blocks
     if program.penalty == "l2":
         return (lam * squares.sum()).times_two_to(-1)
     axis: Any = 1 if program.penalty == "neuron" else (0, 2)
@@ -240,37 +238,57 @@ class NetworkValue:
 
 def network_value(network: Any, program: Program, scales: Scales | None = None) -> NetworkValue:
     """The value of a network: with W1' = W1 o spread and b1' = b1 + W1 mean it takes the program's
-    rows, and its outputs less `target_mean`, over `target_spread`, are those of the program."""
+    rows, and its outputs less `target_mean`, over `target_spread`, are those of the program. A
+    gated neuron is on where the pattern is that its gate has."""
     if scales is None:
         m, C = network.n_features, network.n_outputs
         scales = Scales(np.zeros(m), np.ones(m), np.zeros(C), np.ones(C))
     first, shift = _raised(network.W1, network.b1, scales)
-    X = Exact.of(program.X[:, : network.n_features])  # without the column of ones
-    pre = X @ first.T + shift
-    if isinstance(network, GatedReLUNetwork):
-        gates, gate_shift = _raised(network.gates.T, network.gate_bias, scales)
-        heights = (X @ gates.T + gate_shift).floats()
-        wrong = _wrong_rows(program, heights, gates.floats(), gate_shift.floats())
-        on = heights > 0 if network.strict else heights >= 0
-        unlike = on.T.astype(float) @ ~program.mask + (~on).T.astype(float) @ program.mask
-        chosen = np.argmin(np.where(wrong > 0, np.inf, unlike), axis=1)
-        hidden = Exact(np.where(program.mask[:, chosen], pre.ints, 0), pre.exponent)
-    else:
-        wrong = _wrong_rows(program, pre.floats(), first.floats(), shift.floats())
-        hidden = Exact(np.where(pre.ints > 0, pre.ints, 0), pre.exponent)
-    Z = hidden @ Exact.of(network.W2) - Exact.of(scales.target_mean)
+    W2, spread = Exact.of(network.W2), Exact.of(scales.target_spread)
+    offset = -Exact.of(scales.target_mean)
     if network.b2 is not None:
-        Z = Z + Exact.of(network.b2)
-    spread, R = Exact.of(scales.target_spread), None
-    if program.loss in ("squared", "huber"):
-        R = quotients(abs(Z - Exact.of(program.Y) * spread), spread, up=True)
+        offset = offset + Exact.of(network.b2)
+    if isinstance(network, GatedReLUNetwork):
+        bits, strangers = _gated_bits(network, program, scales)
+    wrong, total = np.zeros((network.n_neurons, program.mask.shape[1])), Exact(0)
+    for rows, pre in _heights(program, first, shift):
+        if isinstance(network, GatedReLUNetwork):
+            on = bits[rows]
+        else:
+            on = pre.ints > 0
+            wrong += _wrong_rows(program, rows, pre.floats(), first.floats(), shift.floats())
+        Z = Exact(np.where(on, pre.ints, 0), pre.exponent) @ W2 + offset
+        total = total + loss_above(program, Z, rows, spread)
+    if not isinstance(network, GatedReLUNetwork):
+        strangers = int(np.sum(wrong.min(axis=1) > 0))
     norms = roots((first * first).sum(axis=1) + shift * shift, up=True)
-    size = (norms * quotients(abs(Exact.of(network.W2)), spread, up=True).sum(axis=1)).sum()
-    return NetworkValue(
-        objective=(loss_above(program, Z, R) + Exact.of(program.lam) * size).above(),
-        strangers=int(np.sum(wrong.min(axis=1) > 0)),
-        size=size.above(),
-    )
+    size = (norms * quotients(abs(W2), spread, up=True).sum(axis=1)).sum()
+    objective = (total + Exact.of(program.lam) * size).above()
+    return NetworkValue(objective, strangers, size.above())
+
+
+def _gated_bits(network: Any, program: Program, scales: Scales) -> tuple[np.ndarray, int]:
+    """Where gated neurons are on, (n, m): as the pattern says that their gates have; and how many
+    have none. Of several that fit, up to rounding, it is the one that fits best."""
+    gates, shift = _raised(network.gates.T, network.gate_bias, scales)
+    wrong = np.zeros((network.n_neurons, program.mask.shape[1]))
+    unlike = wrong.copy()
+    for rows, exact in _heights(program, gates, shift):
+        heights, mask = exact.floats(), program.mask[rows]
+        wrong += _wrong_rows(program, rows, heights, gates.floats(), shift.floats())
+        on = (heights > 0 if network.strict else heights >= 0).astype(float)
+        unlike += on.T @ ~mask + (1 - on).T @ mask
+    chosen = np.argmin(np.where(wrong > 0, np.inf, unlike), axis=1)
+    return program.mask[:, chosen], int(np.sum(wrong.min(axis=1) > 0))
+
+
+def _heights(program: Program, W: Exact, b: Exact) -> Iterator[tuple[slice, Exact]]:
+    """X W' + b, some rows at a time."""
+    m, d = W.ints.shape
+    step = max(1, _ENTRIES // max(m, d))
+    for start in range(0, len(program.X), step):
+        rows = slice(start, start + step)
+        yield rows, Exact.of(program.X[rows, :d]) @ W.T + b
 
 
 def _raised(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tuple[Exact, Exact]:
@@ -281,10 +299,10 @@ def _raised(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tuple[Exact,
 
 
 def _wrong_rows(
-    program: Program, heights: np.ndarray, directions: np.ndarray, bias: np.ndarray
+    program: Program, rows: slice, heights: np.ndarray, W: np.ndarray, b: np.ndarray
 ) -> np.ndarray:
     """In how many rows each neuron differs from each pattern, beyond rounding: (m, p)."""
-    X = program.X[:, : directions.shape[1]]
-    edge = EDGE * (np.abs(X) @ np.abs(directions.T) + np.abs(bias))
+    X, mask = program.X[rows, : W.shape[1]], program.mask[rows]
+    edge = EDGE * (np.abs(X) @ np.abs(W.T) + np.abs(b))
     on, off = (heights > edge).astype(float), (heights < -edge).astype(float)
-    return on.T @ ~program.mask + off.T @ program.mask
+    return on.T @ ~mask + off.T @ mask
