@@ -110,7 +110,8 @@ class Exact:
     def floats(self) -> np.ndarray:
         """About the same numbers: for choices, never for proofs."""
         shift = max(_bits(self.ints) - 900, 0)
-        return np.ldexp(np.asarray(self.ints >> shift, dtype=np.float64), self.exponent + shift)
+        with np.errstate(under="ignore", over="ignore"):
+            return np.ldexp(np.asarray(self.ints >> shift, dtype=np.float64), self.exponent + shift)
 
     def below(self) -> float:
         """Of one number: the largest double that is not above it."""

@@ -268,18 +268,21 @@ def network_value(network: Any, program: Program, scales: Scales | None = None) 
 
 
 def _gated_bits(network: Any, program: Program, scales: Scales) -> tuple[np.ndarray, int]:
-    """Where gated neurons are on, (n, m): as the pattern says that their gates have; and how many
-    have none. Of several that fit, up to rounding, it is the one that fits best."""
+    """Where gated neurons are on, (n, m): as the pattern says that their gates have, and for those
+    that have none, as their gates say; and how many these are. Of several patterns that fit, up to
+    rounding, it is the one that fits best."""
     gates, shift = _raised(network.gates.T, network.gate_bias, scales)
     wrong = np.zeros((network.n_neurons, program.mask.shape[1]))
-    unlike = wrong.copy()
+    unlike, bits = wrong.copy(), np.zeros((len(program.X), network.n_neurons), dtype=bool)
     for rows, exact in _heights(program, gates, shift):
         heights, mask = exact.floats(), program.mask[rows]
         wrong += _wrong_rows(program, rows, heights, gates.floats(), shift.floats())
-        on = (heights > 0 if network.strict else heights >= 0).astype(float)
+        bits[rows] = heights > 0 if network.strict else heights >= 0
+        on = bits[rows].astype(float)
         unlike += on.T @ ~mask + (1 - on).T @ mask
+    known = wrong.min(axis=1) == 0
     chosen = np.argmin(np.where(wrong > 0, np.inf, unlike), axis=1)
-    return program.mask[:, chosen], int(np.sum(wrong.min(axis=1) > 0))
+    return np.where(known, program.mask[:, chosen], bits), int(np.sum(~known))
 
 
 def _heights(program: Program, W: Exact, b: Exact) -> Iterator[tuple[slice, Exact]]:
