@@ -233,7 +233,7 @@ class Model:
         """The best network with the patterns of this one, and `n_patterns` sampled ones."""
         posed = self._posed(table)
         network, rows = posed.apply(self.network), posed.rows
-        huber = {"huber_delta": posed.program.delta} if posed.program.loss == "huber" else {}
+        huber: dict[str, Any] = {"huber_delta": posed.program.delta} if posed.program.loss == "huber" else {}
         found = improve(
             network,
             rows.X,
