@@ -208,12 +208,12 @@ class _Dual:
     @classmethod
     def of(cls, program: Program, Theta: np.ndarray) -> _Dual:
         T, dead = _meant(program, Theta)
-        (n, C), d = Theta.shape, program.X.shape[1]
-        terms = (Exact.of(program.X)[:, :, None] * T[:, None, :]).reshape(n, d * C)
-        G = Exact.of(program.mask.T) @ terms
+        X, bits, C = Exact.of(program.X), Exact.of(program.mask.T), Theta.shape[1]
+        G = [bits @ (X * T[:, [k]]) for k in range(C)]  # all with one exponent
         together = program.loss == "softmax" or program.penalty == "feature"
         groups = (tuple(range(C)),) if together else tuple((k,) for k in range(C))
-        return cls(program, T, dead, G.reshape(-1, d, C), groups)
+        correlation = Exact(np.stack([part.ints for part in G], axis=2), G[0].exponent)
+        return cls(program, T, dead, correlation, groups)
 
     def bound(self, squares: Exact) -> Exact:
         """-f*(tau T) - g*(tau M'T) of the best tau, a class or all."""

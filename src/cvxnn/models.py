@@ -233,7 +233,9 @@ class Model:
         """The best network with the patterns of this one, and `n_patterns` sampled ones."""
         posed = self._posed(table)
         network, rows = posed.apply(self.network), posed.rows
-        huber: dict[str, Any] = {"huber_delta": posed.program.delta} if posed.program.loss == "huber" else {}
+        huber: dict[str, Any] = (
+            {"huber_delta": posed.program.delta} if posed.program.loss == "huber" else {}
+        )
         found = improve(
             network,
             rows.X,
@@ -375,8 +377,8 @@ class Model:
             }
         if self.multipliers is not None:
             arrays |= {
-                "multiplier_block": np.asarray(self.multipliers.block, dtype=np.int64),
-                "multiplier_row": np.asarray(self.multipliers.row, dtype=np.int64),
+                "multiplier_block": np.asarray(self.multipliers.block, dtype=np.int32),
+                "multiplier_row": np.asarray(self.multipliers.row, dtype=np.int32),
                 "multiplier_value": np.asarray(self.multipliers.value, dtype=np.float64),
             }
         if hasattr(estimator, "cv_scores_"):

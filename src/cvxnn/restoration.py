@@ -140,13 +140,13 @@ def _restored_multipliers(
         return None
     value = _finite(_array(arrays, "multiplier_value", np.float64, None), "multiplier_value")
     block, row = (
-        _array(arrays, name, np.int64, len(value))
+        _array(arrays, name, np.int32, len(value))
         for name in ("multiplier_block", "multiplier_row")
     )
     for name, index, length in (("block", block, n_blocks), ("row", row, n)):
         if np.any(index < 0) or np.any(index >= length):
             raise ValueError(f"multiplier_{name} is out of range")
-    return Multipliers(block, row, value)
+    return Multipliers(block.astype(int), row.astype(int), value)
 
 
 def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
