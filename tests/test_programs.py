@@ -157,13 +157,16 @@ def test_networks_from_above(loss, kind, offset):
                 for k in range(C)
             ]
         )
+    units, sized = [mpf(u) for u in program.units.tolist()], mpf(0)
     for (first, shift), second in zip(neurons, network.W2, strict=True):
-        norm = mpmath.sqrt(sum(a**2 for a in first) + shift**2)
         ratio = zip(second, scales.target_spread, strict=True)
-        size += norm * sum(abs(mpf(a)) / mpf(b) for a, b in ratio)
+        second = sum(abs(mpf(a)) / mpf(b) for a, b in ratio)
+        size += mpmath.sqrt(sum(a**2 for a in first) + shift**2) * second
+        terms = zip([*first, shift], units, strict=True)
+        sized += mpmath.sqrt(sum((a * u) ** 2 for a, u in terms)) * second
     assert found.strangers == m  # random patterns are none of them
     is_just_above(found.objective, true_loss(program, Z) + mpf(program.lam) * size)
-    is_just_above(found.size, size)
+    is_just_above(found.size, sized)
 
 
 def test_rows_in_pieces_are_rows(monkeypatch):

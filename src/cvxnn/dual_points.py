@@ -10,7 +10,8 @@ more than rounding to a double.
                ||tau (-+X'D_i T^k + sum gamma (2 D_i - I)_row x_row)|| <= lam
     feature    sqrt(sum_ik (tau x_j'D_i T^k)^2) <= lam;   l1  |tau x_j'D_i T^k| <= lam
     l2         g* = tau^2 ||M'T||^2 / (2 lam)
-    lam = 0    g* = |tau| max_ik ||X'D_i T^k|| R, among weights whose block norms sum to R at most
+    lam = 0    g* = |tau| max_ik ||S^-1 X'D_i T^k|| R, among weights with sum_ik ||S U_i^k|| <= R,
+               where S holds a power of 2 for each column of X, about its largest entry
 
 T is the point that the doubles Theta stand for, exactly:
 
@@ -76,6 +77,8 @@ def _squared_limits(point: _Dual, multipliers: Multipliers | None) -> Exact:
     """For each class, or all, the square of the norm that the dual constraint bounds; of l2 the sum
     of squares."""
     program, G = point.program, point.correlation
+    if program.penalty == "none":
+        G = G * Exact.of(1 / program.units[:, None])
     if program.penalty == "l2":
         return (G * G).sum(axis=(0, 1))
     if program.penalty == "feature":
@@ -232,7 +235,7 @@ class _Dual:
 
     def bound_within(self, squares: Exact, radius: float) -> Exact:
         """At lam = 0: -f*(tau T) - max_k |tau_k| m_k R, with m_k the largest ||X'D_i T^k||, for one
-        tau a class and for one for all."""
+        tau a class and for one for all; norms are in units of columns."""
         everything, best = tuple(range(self.T.ints.shape[1])), _ZERO
         for groups in {self.groups, (everything,)}:
             total, cost = _ZERO, _ZERO

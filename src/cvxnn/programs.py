@@ -69,6 +69,13 @@ class Program:
         if self.lam == 0:
             object.__setattr__(self, "penalty", "none")
 
+    @property
+    def units(self) -> np.ndarray:
+        """A power of 2 for each column of X, above its largest entry by a factor of 2 at most, in
+        which sizes of weights are measured at lam = 0: (d,)."""
+        largest = np.abs(self.X).max(axis=0)
+        return np.ldexp(1.0, np.frexp(np.where(largest > 0, largest, 0.5))[1])
+
     @classmethod
     def of(cls, problem: ConvexProblem) -> Program:
         X = problem.operator.X
@@ -170,7 +177,8 @@ def good_bias(program: Program, Z: Exact, given: Any) -> Exact:
 def _best_bias(program: Program, Z: np.ndarray) -> np.ndarray:
     R, share = program.Y - Z, program.weight[:, None]
     if program.loss == "squared":
-        return np.sum(share * R, axis=0) / share.sum()
+        mean = np.sum(share * R, axis=0) / share.sum()
+        return np.clip(mean, R.min(axis=0), R.max(axis=0))  # rounding may take it outside
     if program.loss == "softmax":
         return _softmax_bias(program, Z)
     biases = []
@@ -228,7 +236,7 @@ class NetworkValue:
     objective : from above, with lam sum_j ||W1_j|| ||W2_j||_1, that of balanced layers.
     strangers : how many neurons have a pattern that is none of the program's. Rows that are on the
         edge, up to rounding, are both on and off.
-    size : sum_j ||W1_j|| ||W2_j||_1, from above.
+    size : sum_j ||W1_j|| ||W2_j||_1 in units of columns, from above.
     """
 
     objective: float
@@ -262,9 +270,13 @@ def network_value(network: Any, program: Program, scales: Scales | None = None) 
     if not isinstance(network, GatedReLUNetwork):
         strangers = int(np.sum(wrong.min(axis=1) > 0))
     norms = roots((first * first).sum(axis=1) + shift * shift, up=True)
-    size = (norms * quotients(abs(W2), spread, up=True).sum(axis=1)).sum()
-    objective = (total + Exact.of(program.lam) * size).above()
-    return NetworkValue(objective, strangers, size.above())
+    second = quotients(abs(W2), spread, up=True).sum(axis=1)
+    objective = (total + Exact.of(program.lam) * (norms * second).sum()).above()
+    units = np.append(program.units, 1.0)  # of the column of ones, if there is one, is the last
+    d = network.n_features
+    first, shift = first * Exact.of(units[:d]), shift * Exact.of(units[d])
+    size = roots((first * first).sum(axis=1) + shift * shift, up=True) * second
+    return NetworkValue(objective, strangers, size.sum().above())
 
 
 def _gated_bits(network: Any, program: Program, scales: Scales) -> tuple[np.ndarray, int]:

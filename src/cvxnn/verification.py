@@ -105,8 +105,8 @@ def verify(solution: Solution) -> Verification:
     The certificate is confirmed if the weights are in their cones, the objective is not above the
     claimed one, and the bound that the dual point proves not below the claimed one: there is no
     slack. Only where the certificate has caveats, cones and objective may be off by rounding. At
-    lam = 0 the bound is one among weights whose block norms sum to at most the certificate's
-    radius.
+    lam = 0 the bound is one among weights whose block norms, in units of columns, sum to at most
+    the certificate's radius.
 
     Meant for n up to a few thousand. The cost is that of a few passes over the data. A C-ReLU
     solution without multipliers has them computed, by non-negative least squares with a d x n
@@ -123,7 +123,8 @@ def verify(solution: Solution) -> Verification:
     on, sign = program.mask[:, block % p], np.where(block < p, 1, -1)
     Z = summed_outputs(program, np.where(on, pre.ints, 0) * sign, k, pre.exponent)
     bias = good_bias(program, Z, solution.output_bias)
-    penalty, size = penalty_above(program, U), roots((Exact.of(columns) * Exact.of(columns)).sum(0))
+    penalty, sizes = penalty_above(program, U), Exact.of(columns * program.units[:, None])
+    size = roots((sizes * sizes).sum(axis=0))
     objective = (loss_above(program, Z + bias) + penalty).above()
     lower_bound, how = bound_of(
         program, solution.dual, solution.multipliers, claim.radius, size.sum().above()
