@@ -142,9 +142,12 @@ def penalty_above(program: Program, U: np.ndarray) -> Exact:
     return lam * roots(squares.sum(axis), up=True).sum()
 
 
-def zero_objective_above(program: Program) -> float:
+def zero_objective_above(program: Program) -> tuple[float, float]:
+    """The loss of the zero prediction at a good bias, and what the last digit of that bias may
+    change it by, which matters where targets are far from zero."""
     Z = Exact.of(np.zeros_like(program.Y))
-    return loss_above(program, Z + good_bias(program, Z, None)).above()
+    bias = good_bias(program, Z, None)
+    return loss_above(program, Z + bias).above(), float(np.sum(np.spacing(bias.floats()) ** 2))
 
 
 def summed_outputs(program: Program, ints: np.ndarray, k: np.ndarray, exponent: int) -> Exact:

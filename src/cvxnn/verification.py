@@ -143,16 +143,17 @@ def verify(solution: Solution) -> Verification:
         rounding = (SINGLE_FEASIBILITY if single else FEASIBILITY) * np.abs(U).max(initial=0.0)
         slack = SLACK
         checked.append(f"cones and objective up to rounding only: {'; '.join(claim.caveats)}")
+    zero, zero_slack = zero_objective_above(program)
     found = Verification(
         objective=objective,
         lower_bound=lower_bound,
-        zero_objective=zero_objective_above(program),
+        zero_objective=zero,
         max_violation=violation,
         network_objective=network_objective,
         scope=program.scope,
         checked=tuple(checked),
     )
-    differences = _differences(found, claim, size.sum().below(), rounding, slack)
+    differences = _differences(found, claim, size.sum().below(), zero_slack, rounding, slack)
     return replace(found, differences=differences)
 
 
@@ -174,10 +175,11 @@ def verify_network(
     """
     value = network_value(network, program, scales)
     lower_bound, how = bound_of(program, dual, multipliers, certificate.radius, value.size)
+    zero, zero_slack = zero_objective_above(program)
     found = Verification(
         objective=value.objective,
         lower_bound=lower_bound,
-        zero_objective=zero_objective_above(program),
+        zero_objective=zero,
         max_violation=0.0,
         network_objective=value.objective if program.cones else None,
         scope=program.scope,
@@ -187,7 +189,7 @@ def verify_network(
             "patterns of the neurons, row by row",
         ),
     )
-    differences = _differences(found, certificate, value.size)
+    differences = _differences(found, certificate, value.size, zero_slack)
     if value.strangers:
         differences += (f"patterns: {value.strangers} neurons of the network have none of these",)
     return replace(found, differences=differences)
@@ -197,6 +199,7 @@ def _differences(
     found: Verification,
     claim: Certificate,
     size: float,
+    zero_slack: float,
     rounding: float = 0.0,
     slack: float = 0.0,
 ) -> tuple[str, ...]:
@@ -206,7 +209,7 @@ def _differences(
         "objective": found.objective <= claim.objective + slack * found.objective,
         "lower_bound": found.lower_bound >= claim.lower_bound,
         "zero_objective": abs(found.zero_objective - claim.zero_objective)
-        <= SLACK * found.zero_objective,
+        <= SLACK * found.zero_objective + zero_slack,
         "max_violation": found.max_violation <= rounding,
     }
     if found.network_objective is not None and claim.network_objective is not None:
