@@ -168,6 +168,7 @@ class _NetworkEstimator(BaseEstimator):
 
     def _take(self, solution: Solution, scaling: Scaling) -> None:
         """The attributes of a fit."""
+        self._columns = scaling
         self.network_: TwoLayerNetwork = self._finished(scaling.undo(solution.network()))
         self.certificate_ = solution.certificate
         self.alpha_ = solution.problem.lam
@@ -224,17 +225,23 @@ class _Regression(RegressorMixin):
         return tags
 
     def _rows(self: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
+        rows = self._raw_rows(X, y, sample_weight)
+        self._targets = self._target_scaling(rows)
+        return replace(rows, Y=self._targets.apply(rows.Y))
+
+    def _raw_rows(self: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = self._validated(X, y)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         if not np.any(weight > 0):
             raise ValueError("sample_weight is zero for all samples")
         self._flat = y.ndim == 1
-        rows = Rows(X, y.reshape(len(y), -1).astype(np.float64), weight)
-        self._targets = Scaling.none(rows.Y.shape[1])
-        if self.scale:
-            merged = rows.merged()
-            self._targets = Scaling.of(merged.Y, merged.weight, self.fit_intercept)
-        return replace(rows, Y=self._targets.apply(rows.Y))
+        return Rows(X, y.reshape(len(y), -1).astype(np.float64), weight)
+
+    def _target_scaling(self: Any, rows: Rows) -> Scaling:
+        if not self.scale:
+            return Scaling.none(rows.Y.shape[1])
+        merged = rows.merged()
+        return Scaling.of(merged.Y, merged.weight, self.fit_intercept)
 
     def _loss_settings(self: Any, Y: np.ndarray) -> dict[str, Any]:
         return {"loss": self.loss, "huber_delta": self.huber_delta}
@@ -264,6 +271,12 @@ class _Classification(ClassifierMixin):
     }
 
     def _rows(self: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
+        return self._raw_rows(X, y, sample_weight)
+
+    def _target_scaling(self: Any, rows: Rows) -> Scaling:
+        return Scaling.none(rows.Y.shape[1])
+
+    def _raw_rows(self: Any, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = self._validated(X, column_or_1d(y, warn=True))
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)

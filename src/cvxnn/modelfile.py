@@ -24,8 +24,8 @@ from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 
 FORMAT = "cvxnn-model"
 # New in 2: output biases and a checksum of the arrays. New in 3: what a model is beside its
-# network, and a checksum of the header, too.
-VERSION = 3
+# network, and a checksum of the header, too. New in 4: the numbers that define its program.
+VERSION = 4
 _SINCE = {"b2": 2}  # arrays that the first version did not know
 _BESIDE = "model."  # what the names of arrays beside the network begin with
 _CLASSES: dict[str, type[TwoLayerNetwork]] = {

@@ -4,7 +4,8 @@
 
 The file of a model is data: JSON and arrays beside the network (see `modelfile.py`). It holds the
 patterns of the convex program and the dual point behind the lower bound, so that the bound can be
-checked again on the same rows, and which rows were trained on and which held out.
+checked again on the same rows, and which rows were trained on and which held out. The program is
+defined by numbers that stand in the file: with them, another machine poses the same one.
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 
 import cvxnn
 from cvxnn import estimators, modelfile
-from cvxnn.certificates import Certificate
+from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.encoding import MAX_CATEGORIES, Encoder
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.paths import Path, path
-from cvxnn.patterns import Patterns
 from cvxnn.preparation import HELD_OUT, TASKS, TRAINED, Part, Target, TrainingData, fingerprint_of
 from cvxnn.problems import ConvexProblem, lambda_max
+from cvxnn.programs import Program, Scales, network_value
 from cvxnn.pruning import prune
 from cvxnn.restoration import HISTORY, restored
-from cvxnn.rows import Rows, Scaling
+from cvxnn.rows import Numbers, Rows, Scaling
 from cvxnn.solvers import Progress, Solution
 from cvxnn.tables import Table, TableError
 from cvxnn.validation import check_choice, suggest
 from cvxnn.verification import Verification, verify_network
 
 KINDS = ("relu", "gated")
+MARGIN = 2.0**-46  # of a claimed objective, above what was found
 _NAMES = {
     (kind, task, cv): f"{prefix}{suffix}{'CV' if cv else ''}"
     for kind, prefix in zip(KINDS, ("ReLU", "GatedReLU"), strict=True)
@@ -61,6 +63,8 @@ class Model:
     rows : (n,) of the table it came from: 0 trained on, 1 held out, 2 left out.
     fingerprint : of the training rows, to know them again.
     mask, dual : patterns and dual point of the certified program, on distinct training rows.
+    multipliers : of its cone constraints; None for gated models, and in files of version 3.
+    numbers : what else defines it; None in files of version 3, which have it computed again.
     scores : by "training" and "held out", the scores by name.
     notes : what was done to the data, in words.
     """
@@ -75,6 +79,8 @@ class Model:
     scores: dict[str, dict[str, float]]
     notes: tuple[str, ...] = ()
     versions: dict[str, str] | None = None
+    multipliers: Multipliers | None = None
+    numbers: Numbers | None = None
 
     @property
     def network(self) -> Any:
@@ -144,18 +150,19 @@ class Model:
         estimator.fit(X, y, sample_weight=weights)
         estimator._on_iteration = estimator._on_fold = None
         solution = estimator.solution_
-        return cls(
+        model = cls(
             estimator=estimator,
             encoder=data.encoder,
             target=data.target,
             rows=data.rows,
             fingerprint=fingerprint_of(X, y, weights),
-            mask=solution.problem.patterns.mask,
-            dual=np.asarray(solution.dual),
             scores=_scores_by_part(estimator, data.part(TRAINED), data.part(HELD_OUT)),
             notes=data.notes,
             versions=_versions(),
+            numbers=_numbers_of(solution, estimator._columns, estimator),
+            **_proof(solution),
         )
+        return model._claiming(model._posed(table))
 
     # -- use
 
@@ -196,15 +203,23 @@ class Model:
     def verify(self, table: Table) -> Verification:
         """Check the bounds of the certificate on the table that the model was trained on, by code
         that shares nothing with the solvers (see `verification.verify_network`)."""
-        network, problem, _ = self._posed(table)
-        return verify_network(network, problem, self.dual, self.certificate)
+        posed = self._posed(table)
+        found = verify_network(
+            self.network,
+            posed.program,
+            self.dual,
+            self.certificate,
+            scales=posed.scales,
+            multipliers=self.multipliers,
+        )
+        return replace(found, differences=(*found.differences, *posed.differences))
 
     def prune(self, table: Table) -> Model:
         """A minimal network with the same predictions on the training rows, and no higher an
         objective there."""
-        network, _, scaled = self._posed(table)
-        smaller = prune(network, scaled.rows.X)
-        return self._with_network(scaled.undo(smaller), table)
+        posed = self._posed(table)
+        smaller = prune(posed.apply(self.network), posed.rows.X)
+        return self._with_network(posed.undo(smaller), table)
 
     def improve(
         self,
@@ -216,21 +231,25 @@ class Model:
         **options: Any,
     ) -> Model:
         """The best network with the patterns of this one, and `n_patterns` sampled ones."""
-        network, problem, scaled = self._posed(table)
-        rows = scaled.rows
+        posed = self._posed(table)
+        network, rows = posed.apply(self.network), posed.rows
+        huber: dict[str, Any] = (
+            {"huber_delta": posed.program.delta} if posed.program.loss == "huber" else {}
+        )
         found = improve(
             network,
             rows.X,
             rows.Y[:, 0] if network.flat_output else rows.Y,
             self.estimator.alpha_ if alpha is None else alpha,
-            loss=problem.loss_name,
+            loss=posed.program.loss,
             sample_weight=rows.weight,
             n_patterns=n_patterns,
             tol=tol,
+            **huber,
             **options,
         )
         estimator, solution = self._with_given_alpha(found.solution, tol), found.solution
-        estimator.certificate_ = replace(solution.certificate, objective=found.after)
+        estimator.certificate_ = solution.certificate
         estimator.n_iter_ = max(solution.n_iter, 1)
         estimator.n_patterns_ = len(solution.problem.patterns)
         estimator.lambda_max_ = lambda_max(solution.problem)
@@ -238,11 +257,11 @@ class Model:
         better = replace(
             self,
             estimator=estimator,
-            mask=solution.problem.patterns.mask,
-            dual=np.asarray(solution.dual),
             notes=(*self.notes, _improved(network, found.solution, n_patterns)),
+            numbers=replace(posed.numbers, row_weight=_row_weight(solution)),
+            **_proof(solution),
         )
-        return better._with_network(scaled.undo(found.network), table)
+        return better._with_network(posed.undo(found.network), table)
 
     def _with_given_alpha(self, solution: Solution, tol: float) -> Any:
         """The estimator as one that was told its alpha, after it was solved for again."""
@@ -259,30 +278,58 @@ class Model:
             estimator._flat = True
         return estimator
 
-    def _posed(self, table: Table) -> tuple[Any, ConvexProblem, _Scaled]:
-        """The network for scaled rows, and the certified program of these rows."""
+    def _posed(self, table: Table) -> _Posed:
+        """The certified program of the training rows: from the numbers of the file and elementwise,
+        so that it is the same everywhere."""
         estimator = _copy(self.estimator)
-        rows = estimator._rows(*self.training_rows(table)).merged()
-        if len(self.mask) != len(rows):
+        raw = estimator._raw_rows(*self.training_rows(table))
+        targets = estimator._target_scaling(raw)
+        rows = replace(raw, Y=targets.apply(raw.Y)).merged()
+        settings = {"loss": "", **estimator._loss_settings(rows.Y)}
+        outputs = 1 if settings["loss"] == "softmax" else rows.Y.shape[1]
+        again = Numbers(
+            rows.weight / (rows.weight.sum() * outputs), estimator._scaling(rows), targets
+        )
+        numbers = again if self.numbers is None else self.numbers
+        rows = numbers.merged(raw)
+        if not len(self.mask) == len(rows) == len(numbers.row_weight):
             raise ModelFileError(
                 f"the model's bounds are of {len(self.mask)} distinct rows, {table.source} has "
                 f"{len(rows)} to train on"
             )
-        try:
-            problem, scaling = estimator._pose(rows, estimator.alpha_, Patterns(self.mask))
-        except ValueError as error:
-            raise ModelFileError(
-                f"the model's bounds are not about the rows of {table.source}: {error}"
-            ) from error
-        targets = getattr(estimator, "_targets", Scaling.none(rows.Y.shape[1]))
-        scaled = _Scaled(replace(rows, X=scaling.apply(rows.X)), scaling, targets)
-        return scaled.apply(self.network), problem, scaled
+        rows = replace(rows, X=numbers.columns.apply(rows.X))
+        p, kind = self.mask.shape[1], estimator._problem.kind
+        ones = np.ones((len(rows), int(estimator.fit_intercept)))
+        program = Program(
+            X=np.hstack([rows.X, ones]),
+            mask=self.mask,
+            Y=rows.Y,
+            weight=numbers.row_weight,
+            lam=estimator.alpha_,
+            loss=settings["loss"],
+            scope=f"{kind} over {p} given pattern{'s' if p > 1 else ''}",
+            cones=kind == "C-ReLU",
+            output_bias=estimator.fit_intercept,
+            delta=settings.get("huber_delta", math.inf),
+        )
+        return _Posed(rows, program, numbers, tuple(numbers.differences(again)))
 
     def _with_network(self, network: Any, table: Table) -> Model:
         estimator = _copy(self.estimator)
         estimator.network_ = network
         found = _scores_by_part(estimator, self.training_rows(table), self.held_out_rows(table))
-        return replace(self, estimator=estimator, scores=found)
+        model = replace(self, estimator=estimator, scores=found)
+        return model._claiming(model._posed(table))
+
+    def _claiming(self, posed: _Posed) -> Model:
+        """The model, with a certificate that claims of its network, as it stands in the file, what
+        was found without rounding."""
+        estimator, claim = _copy(self.estimator), self.certificate
+        found = network_value(self.network, posed.program, posed.scales).objective
+        objective = max(found, claim.lower_bound) * (1 + MARGIN)
+        own = objective if posed.program.cones else None
+        estimator.certificate_ = replace(claim, objective=objective, network_objective=own)
+        return replace(self, estimator=estimator)
 
     # -- files
 
@@ -320,6 +367,20 @@ class Model:
             "dual": np.asarray(self.dual, dtype=np.float64),
             "history": np.array(history, dtype=np.float64).reshape(-1, len(HISTORY)),
         }
+        if self.numbers is not None:
+            arrays |= {
+                "row_weight": self.numbers.row_weight,
+                "column_mean": self.numbers.columns.mean,
+                "column_spread": self.numbers.columns.spread,
+                "target_mean": self.numbers.targets.mean,
+                "target_spread": self.numbers.targets.spread,
+            }
+        if self.multipliers is not None:
+            arrays |= {
+                "multiplier_block": np.asarray(self.multipliers.block, dtype=np.int32),
+                "multiplier_row": np.asarray(self.multipliers.row, dtype=np.int32),
+                "multiplier_value": np.asarray(self.multipliers.value, dtype=np.float64),
+            }
         if hasattr(estimator, "cv_scores_"):
             arrays |= {
                 "alphas": estimator.alphas_,
@@ -463,19 +524,48 @@ def scores(estimator: Any, X: Any, y: Any, weights: Any = None) -> dict[str, flo
     return found
 
 
-@dataclass(frozen=True)
-class _Scaled:
-    """Training rows as the convex program has them, and the way of networks there and back."""
+@dataclass(frozen=True, eq=False)
+class _Posed:
+    """The convex program of a model, and the way of networks there and back.
+
+    rows : distinct and scaled, with their raw weights.
+    differences : numbers of the program that these rows do not have, in words.
+    """
 
     rows: Rows
-    columns: Scaling
-    targets: Scaling
+    program: Program
+    numbers: Numbers
+    differences: tuple[str, ...]
+
+    @property
+    def scales(self) -> Scales:
+        columns, targets = self.numbers.columns, self.numbers.targets
+        return Scales(columns.mean, columns.spread, targets.mean, targets.spread)
 
     def apply(self, network: Any) -> Any:
-        return self.targets.inverse().undo_outputs(self.columns.inverse().undo(network))
+        raw = self.numbers.columns.inverse().undo(network)
+        return self.numbers.targets.inverse().undo_outputs(raw)
 
     def undo(self, network: Any) -> Any:
-        return self.targets.undo_outputs(self.columns.undo(network))
+        return self.numbers.targets.undo_outputs(self.numbers.columns.undo(network))
+
+
+def _proof(solution: Solution) -> dict[str, Any]:
+    """What a lower bound rests on."""
+    return {
+        "mask": solution.problem.patterns.mask,
+        "dual": np.asarray(solution.dual),
+        "multipliers": solution.multipliers,
+    }
+
+
+def _numbers_of(solution: Solution, columns: Scaling, estimator: Any) -> Numbers:
+    targets = getattr(estimator, "_targets", Scaling.none(solution.problem.loss.Y.shape[1]))
+    return Numbers(_row_weight(solution), columns, targets)
+
+
+def _row_weight(solution: Solution) -> np.ndarray:
+    return np.asarray(solution.problem.loss.row_weight)[:, 0]
 
 
 def _improved(network: Any, solution: Solution, n_sampled: int) -> str:

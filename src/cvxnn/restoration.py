@@ -11,10 +11,11 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from cvxnn import estimators
-from cvxnn.certificates import Certificate
+from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.encoding import Encoder
 from cvxnn.modelfile import Content
 from cvxnn.preparation import LEFT_OUT, TRAINED, Target
+from cvxnn.rows import Numbers, Scaling
 from cvxnn.solvers import Progress
 from cvxnn.validation import check_flag, check_integer, check_number
 
@@ -59,6 +60,8 @@ def restored(content: Content) -> dict[str, Any]:
         "fingerprint": _text(told["fingerprint"]),
         "mask": np.unpackbits(mask, axis=0, count=n_rows).astype(bool),
         "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
+        "numbers": _restored_numbers(arrays, n_rows, network.n_features, outputs),
+        "multipliers": _restored_multipliers(arrays, 2 * n_patterns * outputs, n_rows),
         "scores": scores,
         "notes": tuple(map(_text, told["notes"])),
         "versions": {_text(name): _text(number) for name, number in told["versions"].items()},
@@ -96,12 +99,54 @@ def _restored_estimator(told: dict[str, Any], content: Content, target: Target) 
 
 
 def _restored_certificate(told: dict[str, Any]) -> Certificate:
-    certificate = Certificate(**told)
-    _text(certificate.scope)
+    certificate = Certificate(**{**told, "caveats": tuple(told.get("caveats", ()))})
+    for text in (certificate.scope, *certificate.caveats):
+        _text(text)
     for name, value in vars(certificate).items():
-        if name != "scope" and not (name == "network_objective" and value is None):
+        optional = name in ("network_objective", "radius") and value is None
+        if name not in ("scope", "caveats") and not optional:
             check_number(value, name)
     return certificate
+
+
+def _restored_numbers(
+    arrays: dict[str, np.ndarray], n: int, n_features: int, outputs: int
+) -> Numbers | None:
+    """The numbers that define the program; none in files of version 3."""
+    if "row_weight" not in arrays:
+        return None
+    lengths = {
+        "row_weight": n,
+        "column_mean": n_features,
+        "column_spread": n_features,
+        "target_mean": outputs,
+        "target_spread": outputs,
+    }
+    found = {k: _finite(_array(arrays, k, np.float64, m), k) for k, m in lengths.items()}
+    for name in ("row_weight", "column_spread", "target_spread"):
+        if not np.all(found[name] > 0):
+            raise ValueError(f"{name} must be positive")
+    return Numbers(
+        found["row_weight"],
+        Scaling(found["column_mean"], found["column_spread"]),
+        Scaling(found["target_mean"], found["target_spread"]),
+    )
+
+
+def _restored_multipliers(
+    arrays: dict[str, np.ndarray], n_blocks: int, n: int
+) -> Multipliers | None:
+    if "multiplier_value" not in arrays:
+        return None
+    value = _finite(_array(arrays, "multiplier_value", np.float64, None), "multiplier_value")
+    block, row = (
+        _array(arrays, name, np.int32, len(value))
+        for name in ("multiplier_block", "multiplier_row")
+    )
+    for name, index, length in (("block", block, n_blocks), ("row", row, n)):
+        if np.any(index < 0) or np.any(index >= length):
+            raise ValueError(f"multiplier_{name} is out of range")
+    return Multipliers(block.astype(int), row.astype(int), value)
 
 
 def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:

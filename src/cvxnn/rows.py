@@ -15,6 +15,7 @@ from scipy import sparse
 
 from cvxnn.networks import GatedReLUNetwork
 
+AGREEMENT = 1e-9  # of numbers that were computed twice, on two machines perhaps
 _CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
 
 
@@ -127,3 +128,36 @@ class Scaling:
         return replace(
             network, b2=b2 if np.any(b2 != 0) or network.b2 is not None else None, **parts
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """What defines a convex program beside rows, patterns and lam: the rest is elementwise.
+
+    row_weight : (n,), the shares of merged rows in the loss.
+    columns, targets : how both are scaled.
+    """
+
+    row_weight: np.ndarray
+    columns: Scaling
+    targets: Scaling
+
+    def merged(self, raw: Rows) -> Rows:
+        """Rows with the program's targets, merged; columns stay raw."""
+        return replace(raw, Y=self.targets.apply(raw.Y)).merged()
+
+    def differences(self, again: Numbers) -> list[str]:
+        """What is not as it was computed again, in words. Means are measured in spreads, too."""
+        pairs = {
+            "row weights": (self.row_weight, again.row_weight, 0.0),
+            "column spreads": (self.columns.spread, again.columns.spread, 0.0),
+            "column means": (self.columns.mean, again.columns.mean, again.columns.spread),
+            "target spreads": (self.targets.spread, again.targets.spread, 0.0),
+            "target means": (self.targets.mean, again.targets.mean, again.targets.spread),
+        }
+        found = []
+        for name, (mine, other, size) in pairs.items():
+            slack = np.where(other == 0, 0.0, AGREEMENT * (np.abs(other) + size))
+            if np.shape(mine) != np.shape(other) or not np.all(np.abs(mine - other) <= slack):
+                found.append(f"{name}: those of the file are not those of these rows")
+        return found
