@@ -332,7 +332,7 @@ def test_single_precision_reaches_its_promise():
 
 
 @pytest.mark.parametrize("solver", ["newton", "al", "cvxpy"])
-@pytest.mark.parametrize("seed", [5, 7])
+@pytest.mark.parametrize("seed", [7, 26])
 def test_iterates_stay_in_singular_cones(seed, solver):
     """Columns of very different scale, with ties: projections onto these cones end outside them,
     by up to their own size, because rows that are nearly dependent count as dependent. The driver

@@ -16,7 +16,13 @@ from cvxnn.exact import Exact, quotient, root
 from cvxnn.programs import LOSSES
 from test_programs import make_program
 
-mpmath.mp.dps = 150
+
+
+@pytest.fixture(autouse=True)
+def precision():
+    with mpmath.workdps(150):
+        yield
+
 
 
 def gradient(program, seed, size=1.0):

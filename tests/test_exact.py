@@ -11,8 +11,14 @@ import pytest
 from cvxnn import exact
 from cvxnn.exact import ERROR, LN2, PLACES, Exact
 
-mpmath.mp.dps = 900
-UNIT = mpmath.mpf(2) ** PLACES
+
+
+@pytest.fixture(autouse=True)
+def precision():
+    with mpmath.workdps(900):
+        yield
+
+UNIT = mpmath.mpf(2) ** PLACES  # exact in any precision
 
 
 def fractions(numbers):

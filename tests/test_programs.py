@@ -17,7 +17,13 @@ from cvxnn.programs import (
     penalty_above,
 )
 
-mpmath.mp.dps = 150
+
+
+@pytest.fixture(autouse=True)
+def precision():
+    with mpmath.workdps(150):
+        yield
+
 SCALES = (1e-8, 1.0, 1e8)
 
 

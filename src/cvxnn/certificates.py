@@ -159,17 +159,17 @@ def prove(
     U, caveats = problem.proven_feasible(U)
     Z = problem.operator_double.forward(U)
     bias = problem.loss.intercept(Z) if problem.output_bias else None
-    unproven = proofs.can_prove(problem)
+    unproven, network_objective = proofs.can_prove(problem), None
     if unproven:
         objective = problem.loss.value(Z) + problem.penalty.value(U)
-        network_objective = None
+        zero_objective = problem.loss.zero_value
     else:
         objective = proofs.objective_above(problem, to_numpy(U), Z, bias)
-        network_objective = (
-            proofs.network_objective_above(problem, U, bias) if problem.kind == "C-ReLU" else None
-        )
+        zero_objective = proofs.zero_objective_above(problem)
+        if problem.kind == "C-ReLU":
+            network_objective = proofs.network_objective_above(problem, U, bias)
     bounds = _Bounds(problem, U, unproven, precise)
-    zero_objective, bound = problem.loss.zero_value, None
+    bound = None
     if Theta is not None:
         bound = bounds.of(double(Theta), start)
     if bound is None or relative_gap(objective, bound.value, zero_objective) > enough:

@@ -70,20 +70,20 @@ def lsmr_solve(
 class RangeComplement:
     """The projection onto the complement of range(M), which the units of columns do not change: they
     are taken out first. By an orthogonal basis from QR factorizations of pieces of M', which do not
-    square its condition number; where that takes too long from the kernel, or by LSMR."""
+    square its condition number; for sparse data or where it takes too long from the kernel, or by
+    LSMR."""
 
     def __init__(self, operator: ExpandedMatrix) -> None:
         units = column_norms(to_numpy(operator.X, keep_sparse=True))
         self.operator = operator.with_data(divide_columns(operator.X, units))
         n, self._basis = operator.n, None
-        if n**2 * operator.p * operator.d <= MAX_FACTOR_WORK:
+        if n**2 * operator.p * operator.d <= MAX_FACTOR_WORK and not is_sparse(operator.X):
             self._basis = self._range_basis()
         elif n <= MAX_KERNEL_ROWS:
             self._basis = KernelFactor(self.operator).range_basis
 
     def _range_basis(self) -> np.ndarray:
-        X, mask = to_numpy(self.operator.X, keep_sparse=True), self.operator.mask
-        X = X.toarray() if is_sparse(X) else X
+        X, mask = to_numpy(self.operator.X), self.operator.mask
         R = np.zeros((0, len(X)))
         for patterns in blocks(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
             piece = mask.T[patterns, None, :] * X.T

@@ -23,7 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from cvxnn.arrays import Array, double, in_numpy, is_sparse, like, row_squares, to_numpy
+from cvxnn.arrays import (
+    Array,
+    array_namespace,
+    double,
+    in_numpy,
+    is_sparse,
+    like,
+    row_squares,
+    to_numpy,
+)
 from cvxnn.rounding import TINY, UNIT, Ball, depth, leading_bits, slack, tree_sum, up
 
 if TYPE_CHECKING:
@@ -72,6 +81,7 @@ def can_prove(problem: ConvexProblem) -> tuple[str, ...]:
 # -- the upper end
 
 
+@np.errstate(all="ignore")  # what overflows ends in a bound that says nothing
 def objective_above(
     problem: ConvexProblem, U: np.ndarray, Z: Array, bias: np.ndarray | None
 ) -> float:
@@ -80,6 +90,14 @@ def objective_above(
     return _total(problem, U, predictions, bias)
 
 
+def zero_objective_above(problem: ConvexProblem) -> float:
+    """The objective of the zero weights, as `objective_above` computes it."""
+    Z = array_namespace(problem.loss.Y).zeros_like(double(problem.loss.Y))
+    bias = problem.loss.intercept(Z) if problem.output_bias else None
+    return objective_above(problem, np.zeros(problem.weight_shape), Z, bias)
+
+
+@np.errstate(all="ignore")
 def network_objective_above(problem: CReLU, U: np.ndarray, bias: np.ndarray | None) -> float:
     """Above f(sum +-(X v)_+ + 1 bias') + g(U), which knows no patterns. A ReLU magnifies no error,
     so that of the predictions is the same."""
@@ -133,6 +151,7 @@ def block_norms_above(U: np.ndarray) -> np.ndarray:
 # -- the lower end
 
 
+@np.errstate(all="ignore")
 def lower_bound(
     problem: ConvexProblem,
     Theta: np.ndarray,
@@ -234,11 +253,8 @@ def _with_multipliers(
         shape = (len(blocks), problem.operator.n)
         signed = csr_array((signs * gamma, (position, row)), shape=shape)
         X = problem.operator_double.X
-        added, size = signed @ X, abs(signed) @ abs(X)
-        if is_sparse(added):
-            added, size = added.toarray(), size.toarray()
         steps = int(np.max(np.bincount(position))) + 3
-        size = up(size + np.abs(rows[blocks]), steps)
-        rows[blocks] += added
+        size = up(np.abs(rows[blocks]) + abs(signed) @ abs(X), steps)
+        rows[blocks] = rows[blocks] + signed @ X
         errors[blocks] = up(errors[blocks] + slack(steps) * size, 2) + steps * TINY
     return problem.unflat(rows), problem.unflat(errors), multipliers
