@@ -154,8 +154,8 @@ def page(content: dict[str, Any]) -> str:
             "lam < lambda_max, by any solver but a decomposition; solved are those of them whose "
             "gap meets the tolerance, as floating-point numbers come, within "
             f"{MAX_SECONDS:g} s; proven are those of these with a bound above 0, or a value of 0, "
-            "and a proven gap that meets it too. What a bound gives up is its distance from the best bound of the "
-            "same dual point in real arithmetic, relative to that.",
+            "and a proven gap that meets it too. What a bound gives up is its distance from the "
+            "best bound of the same dual point in real arithmetic, relative to that.",
             "",
             tables(content),
             "",

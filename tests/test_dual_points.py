@@ -17,12 +17,10 @@ from cvxnn.programs import LOSSES
 from test_programs import make_program
 
 
-
 @pytest.fixture(autouse=True)
 def precision():
     with mpmath.workdps(150):
         yield
-
 
 
 def gradient(program, seed, size=1.0):

@@ -12,11 +12,11 @@ from cvxnn import exact
 from cvxnn.exact import ERROR, LN2, PLACES, Exact
 
 
-
 @pytest.fixture(autouse=True)
 def precision():
     with mpmath.workdps(900):
         yield
+
 
 UNIT = mpmath.mpf(2) ** PLACES  # exact in any precision
 

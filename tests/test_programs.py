@@ -18,11 +18,11 @@ from cvxnn.programs import (
 )
 
 
-
 @pytest.fixture(autouse=True)
 def precision():
     with mpmath.workdps(150):
         yield
+
 
 SCALES = (1e-8, 1.0, 1e8)
 

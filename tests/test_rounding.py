@@ -51,7 +51,7 @@ def test_products_that_underflow(a, b):
 def test_exact_results_have_no_radius():
     """Zero stays zero, and differences of neighbours are exact."""
     x = np.array([0.0, 1e9 + 0.5, -3.0])
-    assert np.all((Ball(x) - (x + [0, 1e-3, 1])).rad == 0)
+    assert np.all((Ball(x) - (x + np.array([0, 1e-3, 1]))).rad == 0)
     assert np.all((Ball(np.zeros(3)) * x).rad == 0)
     assert (Ball(np.zeros(3)) * x).sum().above() == 0
 
@@ -124,7 +124,9 @@ def test_entropies_are_below_by_little():
         assert bool(arb(float(value)) >= exact * (1 - arb(80 * UNIT)) - 8 * arb(UNIT) * rest)
     for beyond in (1e-20, 1e-9, 0.5):
         rest = 1 + arb(beyond)
-        assert bool(arb(float(rounding.rest_entropy_below(np.float64(-beyond)))) <= -rest * rest.log())
+        assert bool(
+            arb(float(rounding.rest_entropy_below(np.float64(-beyond)))) <= -rest * rest.log()
+        )
 
 
 def candidates():

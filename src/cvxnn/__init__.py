@@ -43,6 +43,7 @@ _HOME = {
     "LSMR": "solvers",
     "CVXPY": "solvers",
     "Certificate": "certificates",
+    "CertificateError": "certificates",
     "certify": "certificates",
     "verify": "verification",
     "Verification": "verification",
@@ -92,6 +93,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.certificates import Certificate as Certificate
+    from cvxnn.certificates import CertificateError as CertificateError
     from cvxnn.certificates import certify as certify
     from cvxnn.cones import PatternWarning as PatternWarning
     from cvxnn.decompositions import Decomposition as Decomposition

@@ -16,7 +16,6 @@ bounded without that (`lower_bound_of`), which decides nothing but when to look 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from cvxnn import proofs
 from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
 from cvxnn.penalties import NoPenalty
 from cvxnn.proofs import Multipliers
+from cvxnn.rounding import text_above, text_below
 from cvxnn.validation import check_array
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Certificate:
     scope : the problem that is bounded, in words.
     dual_infeasibility : ||M'Theta|| / (||M|| ||Theta||) at lam = 0, where the dual constraint is
         an equation that holds to rounding only; exactly 0 otherwise. The lower bound takes it into
-        account and then holds among weights no larger than these.
+        account and then holds within a radius.
     max_violation : largest distance of a block from a half-space of its cone; 0 without cones.
     network_objective : value of the mapped network itself, measured on its own predictions: an
         upper bound for the non-convex problem whatever the patterns are. None without cones.
@@ -90,8 +90,8 @@ class Certificate:
             limited = f" among weights whose block norms sum to at most {self.radius:.3g}"
         rounding = f", up to rounding: {'; '.join(self.caveats)}" if self.caveats else ""
         return (
-            f"{self.objective:.10g} >= optimal value >= {self.lower_bound:.10g} "
-            f"(relative gap {self.relative_gap:.2g}) for {self.scope}{limited}{rounding}"
+            f"{text_above(self.objective)} >= optimal value >= {text_below(self.lower_bound)} "
+            f"(relative gap {text_above(self.relative_gap, 2)}) for {self.scope}{limited}{rounding}"
         )
 
 

@@ -13,6 +13,7 @@ from sklearn.model_selection import train_test_split
 
 import cvxnn
 from cvxnn.plots import save_figure
+from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers import Progress as Iteration
 
 
@@ -36,8 +37,8 @@ def run(output: Path, *, n_patterns: int, lam: float, tol: float, seed: int) -> 
     table.add_row("training / test rows", f"{len(X)} / {len(X_test)}")
     table.add_row("training accuracy", f"{np.mean(np.sign(network.predict(X)) == y):.3f}")
     table.add_row("test accuracy", f"{np.mean(np.sign(network.predict(X_test)) == y_test):.3f}")
-    table.add_row("objective", f"{certificate.objective:.10f}")
-    table.add_row("lower bound", f"{certificate.lower_bound:.10f}")
+    table.add_row("objective", text_above(certificate.objective))
+    table.add_row("lower bound", text_below(certificate.lower_bound))
     table.add_row("relative duality gap", f"{certificate.relative_gap:.2e}")
     table.add_row("active neurons", f"{solution.n_active} of {len(patterns)}")
     table.add_row("iterations", f"{solution.n_iter} ({solution.n_products} passes over the data)")

@@ -23,6 +23,7 @@ from cvxnn.losses import HUBER_DELTA, LOSSES
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
+from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import ConvergenceWarning, Solution, solve
 from cvxnn.validation import (
@@ -84,7 +85,8 @@ class Improvement:
             f"{self.loss} objective {self.before:.6g} -> {self.after:.6g}, "
             f"neurons {self.n_neurons_before} -> {self.n_neurons_after}\n"
             f"proven: no network with these patterns ({p}) is below "
-            f"{self.certificate.lower_bound:.6g} (relative gap {self.relative_gap:.2g})\n"
+            f"{text_below(self.certificate.lower_bound, 6)} "
+            f"(relative gap {text_above(self.relative_gap, 2)})\n"
             "not proven: that other patterns are no better, nor anything about new data"
         )
 

@@ -82,7 +82,7 @@ def relative_interior(A: Array, start: np.ndarray | None = None) -> tuple[np.nda
     """A point of the relative interior of {v : A v >= 0}, and the rows that are orthogonal to all
     of it, (m,) boolean. Columns of unlike units, which linear programs cannot cope with, are
     measured in their own."""
-    largest = abs(A).max(axis=0) if A.shape[0] else np.ones(A.shape[1])
+    largest: Any = abs(A).max(axis=0) if A.shape[0] else np.ones(A.shape[1])
     largest = np.asarray(largest.todense() if issparse(largest) else largest).reshape(-1)
     units = np.where(largest > 0, largest, 1.0)
     if units.min() > ALIKE:

@@ -7,6 +7,8 @@ Both also split R^n into range(M) and its complement, which certificates at lam 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
@@ -68,7 +70,7 @@ def lsmr_solve(
 
 
 class RangeComplement:
-    """The projection onto the complement of range(M), which the units of columns do not change: they
+    """The projection onto the complement of range(M). The units of columns do not change it, and
     are taken out first. By an orthogonal basis from QR factorizations of pieces of M', which do not
     square its condition number; for sparse data or where it takes too long from the kernel, or by
     LSMR."""
@@ -84,7 +86,7 @@ class RangeComplement:
 
     def _range_basis(self) -> np.ndarray:
         X, mask = to_numpy(self.operator.X), self.operator.mask
-        R = np.zeros((0, len(X)))
+        R: Any = np.zeros((0, len(X)))
         for patterns in blocks(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
             piece = mask.T[patterns, None, :] * X.T
             R = np.linalg.qr(np.vstack([R, piece.reshape(-1, len(X))]), mode="r")

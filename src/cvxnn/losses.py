@@ -128,7 +128,7 @@ class Loss(Protocol):
         ...
 
     def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> tuple[np.ndarray, Ball]:
-        """Doubles next to Theta, and the point that they stand for, which satisfies the equations of
+        """Doubles next to Theta, and the point that they stand for: it satisfies the equations of
         the dual exactly. With `balanced`, columns sum to zero."""
         ...
 
@@ -927,9 +927,11 @@ def _column_sum(Theta: np.ndarray, implied: np.ndarray, k: int) -> float:
 def _less(gain: Any, tau: np.ndarray, linear: np.ndarray, quadratic: np.ndarray) -> float:
     """gain - tau linear - tau^2 quadratic, from below."""
     cost = np.where(tau > 0, tau * (linear + tau * quadratic), 0.0)
-    return float((Ball(np.asarray(gain)) - up(np.sum(cost), len(tau) + 4)).below()) if np.any(
-        cost
-    ) else float(gain)
+    return (
+        float((Ball(np.asarray(gain)) - up(np.sum(cost), len(tau) + 4)).below())
+        if np.any(cost)
+        else float(gain)
+    )
 
 
 def _entropy(q: Array) -> Array:

@@ -127,7 +127,7 @@ class ExpandedMatrix:
 
     @cached_property
     def _used_rows(self) -> np.ndarray:
-        return self.mask.any(axis=1)
+        return np.any(self.mask, axis=1)
 
     def with_data(self, X: Array) -> ExpandedMatrix:
         """The operator of other data with the same patterns."""

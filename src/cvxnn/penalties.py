@@ -24,7 +24,7 @@ from cvxnn.validation import check_choice
 
 class Penalty(Protocol):
     lam: float
-    declares_rounding: bool  # whether it has the three methods that come last
+    declares_rounding: ClassVar[bool]  # whether it has the three methods that come last
 
     def value(self, U: Array) -> float: ...
 
@@ -119,7 +119,9 @@ class GroupNorm:
         """By the triangle inequality: the norm of G, and that of the error."""
         norms = up(self._norms_above(G) + self._norms_above(error, len(G)), 1)
         largest = norms.max(axis=1).max(axis=0)
-        return np.where(largest > 0, down(self.lam / np.where(largest > 0, largest, 1.0), 1), np.inf)
+        return np.where(
+            largest > 0, down(self.lam / np.where(largest > 0, largest, 1.0), 1), np.inf
+        )
 
     def conjugate_above(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
         return np.zeros(1 if 2 in self.axes else G.shape[2])
@@ -169,7 +171,7 @@ class L1(GroupNorm):
 class L2:
     """g(U) = lam/2 ||U||^2, with g*(G) = ||G||^2 / (2 lam): no constraint on the dual variable."""
 
-    declares_rounding = True
+    declares_rounding: ClassVar[bool] = True
 
     def __init__(self, lam: float) -> None:
         self.lam = lam
@@ -209,7 +211,7 @@ class NoPenalty:
     cannot achieve: the certificate projects them first (`certificates.unpenalised_bound`)."""
 
     lam = 0.0
-    declares_rounding = True
+    declares_rounding: ClassVar[bool] = True
 
     def value(self, U: Array) -> float:
         return 0.0

@@ -9,7 +9,7 @@ holds for every matrix within
 
     |fl(M'T) - M'T|     <=  slack(n) |X|'|T| + |X|' rad(T)
 
-of the computed one: one vector for all patterns, since D_i <= I. It holds for any order of summation,
+of the computed one: one vector for all patterns, since D_i <= I. It holds for any order of sums,
 with and without fused multiplications, and for the products by table look-up. Where it is too
 large, because terms cancel, the leading bits of X and T are multiplied without error, and only the
 rest has one. Cones add X~'gamma to M'T, with an error of its own.
@@ -98,7 +98,7 @@ def zero_objective_above(problem: ConvexProblem) -> float:
 
 
 @np.errstate(all="ignore")
-def network_objective_above(problem: CReLU, U: np.ndarray, bias: np.ndarray | None) -> float:
+def network_objective_above(problem: Any, U: np.ndarray, bias: np.ndarray | None) -> float:
     """Above f(sum +-(X v)_+ + 1 bias') + g(U), which knows no patterns. A ReLU magnifies no error,
     so that of the predictions is the same."""
     predictions = Ball(problem.network_predictions(U), _prediction_error(problem, U))
@@ -187,7 +187,7 @@ def _correlation(
     n = operator.n
     Theta = like(operator.X, point.mid)
     G = to_numpy(base.adjoint(Theta))
-    outside = _magnitudes(base, point.rad, n) if np.any(point.rad) else 0.0
+    outside: Any = _magnitudes(base, np.asarray(point.rad), n) if np.any(point.rad) else 0.0
     error = up(_magnitudes(base, np.abs(point.mid), n) * slack(n) + outside, 2) + n * TINY
     if not _fine(problem, G, error, precise):
         exact = _split(base, point.mid)

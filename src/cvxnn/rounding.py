@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,25 @@ def _ball(x: Any) -> Ball:
     return x if isinstance(x, Ball) else Ball(np.asarray(x, dtype=np.float64))
 
 
+# -- in print
+
+
+def text_above(x: float, digits: int = 10) -> str:
+    """So many significant digits, rounded up: an upper bound stays one in print."""
+    return _text(x, digits, ROUND_CEILING)
+
+
+def text_below(x: float, digits: int = 10) -> str:
+    """So many significant digits, rounded down."""
+    return _text(x, digits, ROUND_FLOOR)
+
+
+def _text(x: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(x):
+        return f"{x:g}"
+    return f"{Context(prec=digits, rounding=rounding).create_decimal(float(x)):.{digits}g}"
+
+
 # -- logarithms and exponentials from + - * / alone
 
 
@@ -244,9 +264,9 @@ def zero_sum(theta: np.ndarray) -> tuple[np.ndarray, Ball]:
         exact = exact & shrinks if np.any(exact & shrinks) else exact
         closer = able & (moved != theta)
         if exact.any():
-            r = np.argmax(np.where(exact, size, -1.0))
+            r = int(np.argmax(np.where(exact, size, -1.0)))
         elif closer.any():
-            r = np.argmin(np.where(closer, size, np.inf))
+            r = int(np.argmin(np.where(closer, size, np.inf)))
         else:
             break
         theta[r] = moved[r]

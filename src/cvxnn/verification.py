@@ -39,6 +39,7 @@ from cvxnn.programs import (
     summed_outputs,
     zero_objective_above,
 )
+from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers import Solution
 from cvxnn.validation import check_array
 
@@ -86,8 +87,8 @@ class Verification:
     def __str__(self) -> str:
         lines = [
             f"certificate {'confirmed' if self.agrees else 'NOT confirmed'}: {self.scope}",
-            f"found: objective {self.objective:.10g}, lower bound {self.lower_bound:.10g}, "
-            f"relative gap {self.relative_gap:.2g}",
+            f"found: objective {text_above(self.objective)}, lower bound "
+            f"{text_below(self.lower_bound)}, relative gap {text_above(self.relative_gap, 2)}",
             *(f"checked: {text}" for text in self.checked),
             *(f"differs: {text}" for text in self.differences),
         ]

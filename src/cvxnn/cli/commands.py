@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +28,7 @@ from cvxnn.modelfile import ModelFileError, write_atomically
 from cvxnn.models import Model, fit_path, pose
 from cvxnn.preparation import Target
 from cvxnn.problems import ConvexProblem, CReLU
+from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers import Solution, Status, solve
 from cvxnn.tables import SUFFIXES, Table, TableError, count, listed, read_table, write_csv
 
@@ -162,7 +163,9 @@ def _neurons(model: Model) -> str:
 
 
 def _say_proof(console: Console, certificate: Certificate) -> None:
-    limited = "with weights no larger than these " if certificate.dual_infeasibility > 0 else ""
+    limited = ""
+    if certificate.radius is not None:
+        limited = f"and weights of a size up to {certificate.radius:.3g} "
     console.say(
         f"Proven: no network with these patterns {limited}has an objective below the lower bound\n"
         "on the rows trained on. Not proven: that other patterns are no better, nor anything about "
@@ -172,10 +175,14 @@ def _say_proof(console: Console, certificate: Certificate) -> None:
 
 def _bounds(certificate: Certificate) -> list[tuple[str, str]]:
     return [
-        ("objective", f"{certificate.objective:.8g}"),
-        ("lower bound", f"{certificate.lower_bound:.8g}"),
-        ("relative gap", f"{certificate.relative_gap:.2g}"),
+        ("objective", text_above(certificate.objective, 8)),
+        ("lower bound", text_below(certificate.lower_bound, 8)),
+        ("relative gap", text_above(certificate.relative_gap, 2)),
     ]
+
+
+def _beside(text: Callable[[float, int], str], digits: int, found: float, claimed: float) -> str:
+    return f"{text(found, digits)}, claimed {text(claimed, digits)}"
 
 
 def _listed(values: dict[str, float]) -> str:
@@ -342,9 +349,9 @@ def certify(
     console.say(f"{'confirmed' if found.agrees else 'NOT CONFIRMED'}: {found.scope}")
     console.table(
         [
-            ("objective", f"{found.objective:.10g}, claimed {claimed.objective:.10g}"),
-            ("lower bound", f"{found.lower_bound:.10g}, claimed {claimed.lower_bound:.10g}"),
-            ("relative gap", f"{found.relative_gap:.2g}, claimed {claimed.relative_gap:.2g}"),
+            ("objective", _beside(text_above, 10, found.objective, claimed.objective)),
+            ("lower bound", _beside(text_below, 10, found.lower_bound, claimed.lower_bound)),
+            ("relative gap", _beside(text_above, 2, found.relative_gap, claimed.relative_gap)),
             *(("checked", text) for text in found.checked),
             *(("differs", text) for text in found.differences),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR
 from typing import Any
 
 from sklearn.base import is_classifier
@@ -51,7 +52,9 @@ def _verdict(estimator: Any) -> str:
             "Nothing is proven but that no objective is negative: the lower bound is 0. A larger "
             "alpha or more iterations would help."
         )
-    limit = " and weights no larger than these" if certificate.dual_infeasibility > 0 else ""
+    limit = ""
+    if certificate.radius is not None:
+        limit = f" and weights of a size up to {_radius(certificate)}"
     if certificate.relative_gap <= ROUNDING:
         return (
             "Trained to the optimum over its patterns, which is proven: up to rounding, no network "
@@ -93,14 +96,15 @@ def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
         else f"ReLU network whose neurons all have one of the {patterns}"
     )
     whatever = "whatever its width and weights"
-    if certificate.dual_infeasibility > 0:
-        whatever = "as long as its weights are no larger than these"
+    if certificate.radius is not None:
+        whatever = f"for weights of a size up to {_radius(certificate)}"
     found = [
         (
             "A lower bound.",
             f"Every two-layer {kind} has, {whatever}, an objective "
             f"of at least {low}. That is the value of a dual point of the convex program "
-            f"“{certificate.scope}”, and holds however the solver got there.",
+            f"“{certificate.scope}”, and holds however the solver got there, in real arithmetic "
+            "for the numbers as they are stored.",
         ),
         (
             "An upper bound.",
@@ -128,11 +132,12 @@ def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
                 "this value or a smaller one.",
             )
         )
-    if certificate.dual_infeasibility > 0:
+    if certificate.radius is not None:
         found.append(
             (
                 "Without a penalty",
-                "the lower bound holds among weights that are no larger than these.",
+                f"the lower bound holds among weights whose norms sum to at most "
+                f"{_radius(certificate)}, each column in units of its largest entry.",
             )
         )
     found.append(_recomputed(estimator, program))
@@ -180,8 +185,16 @@ def _not_proven(estimator: Any, held_out: bool) -> list[tuple[str, str]]:
             "That this is the right problem.",
             "Columns, loss and alpha were chosen, not derived.",
         ),
-        (
-            "More digits than floating-point numbers have.",
-            "Bounds are computed in float64 and hold up to rounding.",
-        ),
+        *_about_rounding(estimator.certificate_),
     ]
+
+
+def _about_rounding(certificate: Any) -> list[tuple[str, str]]:
+    """What holds up to rounding only; nothing, where both bounds are proven."""
+    if certificate.proven:
+        return []
+    return [("More digits than floating-point numbers have.", "; ".join(certificate.caveats) + ".")]
+
+
+def _radius(certificate: Any) -> str:
+    return number(certificate.radius, 3, ROUND_FLOOR)
