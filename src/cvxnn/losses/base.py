@@ -1,0 +1,220 @@
+"""What a loss is, and what losses share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from cvxnn import rounding
+from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.rounding import Ball, depth, tree_sum, up
+
+# Sums that have to vanish in the dual count as zero up to this, relative to their terms, while a
+# solver runs; certificates have points where they vanish exactly.
+BALANCED = 1e-9
+
+
+@dataclass(frozen=True)
+class Root:
+    """A square root of a Hessian, H = L L': L x = scale o (x - v <v, x>), row by row, after the
+    part of x in the span of Q was taken out.
+
+    scale : (n, C).
+    unit : v, unit rows (n, C), or None.
+    span : Q, orthonormal columns (n C, m) orthogonal to v, or None.
+    """
+
+    scale: np.ndarray
+    unit: np.ndarray | None = None
+    span: np.ndarray | None = None
+
+    def project(self, x: np.ndarray) -> np.ndarray:
+        """x (n, C) without its parts along v and in the span."""
+        if self.unit is not None:
+            x = x - self.unit * np.sum(self.unit * x, axis=1, keepdims=True)
+        if self.span is not None:
+            x = x - (self.span @ (self.span.T @ x.reshape(-1))).reshape(x.shape)
+        return x
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        return self.scale * self.project(x)
+
+    def adjoint(self, r: np.ndarray) -> np.ndarray:
+        return self.project(self.scale * r)
+
+
+class Loss(Protocol):
+    Y: Array  # (n, C) targets
+    row_weight: Array  # (n, 1), w / s
+    affine_gradient: bool  # of a quadratic
+    has_sample_weights: bool
+    declares_rounding: bool  # whether it has the three methods that come last
+
+    def value(self, Z: Array) -> float:
+        """f(Z), summed in float64."""
+        ...
+
+    def gradient(self, Z: Array) -> Array:
+        """grad f(Z): (n, C)."""
+        ...
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        """f(Z_new) - f(Z) - <grad f(Z), Z_new - Z>, without taking differences of f."""
+        ...
+
+    @property
+    def zero_value(self) -> float:
+        """f(0), the loss of the zero prediction."""
+        ...
+
+    def intercept(self, Z: Array) -> np.ndarray:
+        """The b (C,) that minimises f(Z + 1 b'); zero for a loss without one."""
+        ...
+
+    def dual_candidate(self, Theta: Array) -> Array:
+        """Theta, made to satisfy the equations of the dual problem if there are any."""
+        ...
+
+    def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
+        """The scaling tau with |tau| <= limit for which D(tau) is best, or as good, and the value.
+
+        `limit` and `quadratic` have shape (C,) for one scaling a class, or (1,) for a common one.
+        """
+        ...
+
+    def by_output(self) -> list[Loss]:
+        """Losses in NumPy whose sum this one is, over consecutive outputs: of one each, unless
+        they are coupled."""
+        ...
+
+    def around(self, Z: Array, tail: float) -> Loss:
+        """A loss with positive curvature that touches this one at Z, and is nowhere below; itself
+        where it has that."""
+        ...
+
+    def root(self, Z: np.ndarray) -> Root:
+        """A square root of the Hessian at Z."""
+        ...
+
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        """Above f(Z + 1 bias') for predictions that are known up to an error."""
+        ...
+
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> tuple[np.ndarray, Ball]:
+        """Doubles next to Theta, and the point that they stand for: it satisfies the equations of
+        the dual exactly. With `balanced`, columns sum to zero."""
+        ...
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = False,
+    ) -> float:
+        """Below -f*(tau T) - tau linear - tau^2 quadratic, or 0, for the T that `point` stands for
+        and some tau in [0, limit] of its choice; shapes as in `best_dual`."""
+        ...
+
+
+class _WeightedLoss:
+    """What the losses share: targets, row weights, and no equations in the dual."""
+
+    affine_gradient = False
+    coupled = False  # outputs
+    translates = False  # whether only Z - Y matters
+    declares_rounding = False
+
+    def __init__(self, Y: Array, row_weight: Array | None = None) -> None:
+        self.Y = Y
+        n, C = Y.shape
+        if row_weight is None:
+            row_weight = np.full((n, 1), 1.0 / (n if self.coupled else n * C))
+        xp = array_namespace(Y)
+        self.row_weight = like(Y, row_weight, dtype=xp.float64)
+
+    @property
+    def has_sample_weights(self) -> bool:
+        weight = to_numpy(self.row_weight)
+        return bool(np.any(weight != weight[0]))
+
+    def _weighted_sum(self, terms: Array) -> float:
+        return float(array_namespace(terms).sum(self.row_weight * terms))
+
+    def value(self, Z: Array) -> float:
+        raise NotImplementedError
+
+    @property
+    def zero_value(self) -> float:
+        return self.value(array_namespace(self.Y).zeros_like(double(self.Y)))
+
+    def intercept(self, Z: Array) -> np.ndarray:
+        return np.zeros(self.Y.shape[1])
+
+    def dual_candidate(self, Theta: Array) -> Array:
+        return Theta
+
+    def around(self, Z: Array, tail: float) -> Self:
+        return self
+
+    def in_numpy(self) -> Self:
+        """The same loss in NumPy float64."""
+        return self._with(to_numpy(double(self.Y)))
+
+    def by_output(self) -> list[Any]:
+        plain = self.in_numpy()
+        if self.coupled:
+            return [plain]
+        return [plain._with(plain.Y[:, [k]]) for k in range(plain.Y.shape[1])]
+
+    def _with(self, Y: Array) -> Self:
+        return type(self)(Y, to_numpy(self.row_weight))
+
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Targets and row weights in NumPy float64."""
+        return to_numpy(double(self.Y)), to_numpy(self.row_weight)
+
+    def _sum_above(self, terms: np.ndarray, roundings: int) -> float:
+        """Above the weighted sum of terms >= 0, each computed with so many roundings."""
+        if not np.any(terms):
+            return 0.0
+        weighted = to_numpy(self.row_weight) * terms
+        return float(up(tree_sum(weighted), depth(weighted.size) + roundings + 1))
+
+    def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> tuple[np.ndarray, Ball]:
+        if not balanced:
+            return Theta, Ball(Theta, np.zeros_like(Theta))
+        columns = [rounding.zero_sum(column) for column in Theta.T]
+        parts = [(theta, point.mid, point.rad) for theta, point in columns]
+        Theta, mid, rad = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
+        return Theta, Ball(mid, rad)
+
+
+def column_roots(loss: Any, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The b at which the columns of grad f(Z + 1 b') sum to zero, where outputs are not coupled:
+    Newton steps as long as they halve, else the bracket is halved, or looked for."""
+    b, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
+    reach, last = np.ones_like(b), np.full_like(b, 2.0)
+    for _ in range(200):
+        gradient = loss.gradient(Z + b)
+        slope, size = gradient.sum(axis=0), np.abs(gradient).sum(axis=0)
+        low, high = np.where(slope <= 0, b, low), np.where(slope >= 0, b, high)
+        done = (np.abs(slope) <= 1e-14 * size) | (high - low <= 4e-16 * np.abs(b))
+        if np.all(done):
+            break
+        curvature = np.sum(loss.root(Z + b).scale ** 2, axis=0)
+        curved = curvature > 1e-100 * np.abs(slope)
+        newton = -slope / np.where(curved, curvature, 1.0)
+        inside = (low < b + newton) & (b + newton < high)
+        good = curved & inside & (2 * np.abs(newton) <= last)
+        bounded = np.isfinite(high - low)
+        other = -np.sign(slope) * reach
+        other[bounded] = ((low + high) / 2 - b)[bounded]
+        step = np.where(done, 0.0, np.where(good, newton, other))
+        if np.all(b + step == b):
+            break
+        b, last, reach = b + step, np.abs(step), np.where(good, reach, 2 * reach)
+    return b

@@ -1,0 +1,128 @@
+"""An output bias that is chosen best for any prediction, as part of a loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.losses.base import BALANCED, Loss, Root
+from cvxnn.rounding import UNIT, Ball, tree_sum
+
+
+class WithIntercept:
+    """min_b f(Z + 1 b') as a loss of Z. Its gradient is that of f at the minimum, whose columns
+    sum to zero, and that equation is all it adds to the dual: f* is the same on it."""
+
+    def __init__(
+        self,
+        base: Any,
+        *,
+        start: np.ndarray | None = None,
+        warm: bool = False,
+        centre: bool = True,
+    ) -> None:
+        """With `warm`, the search for b starts where the last one ended, or from `start`: quicker,
+        but results depend, by rounding, on what was asked before. With `centre`, targets of which
+        only differences matter are centred first: far from zero, sums would be all rounding."""
+        self.base = base
+        self._start, self._warm = start, warm
+        self._recent: list[tuple[Array, np.ndarray]] = []  # predictions and their intercepts
+        self.Y, self.row_weight = base.Y, base.row_weight
+        self.affine_gradient = base.affine_gradient
+        self.coupled, self.has_sample_weights = base.coupled, base.has_sample_weights
+        self.declares_rounding = base.declares_rounding
+        self._plain = base.in_numpy() if not isinstance(base.Y, np.ndarray) else base
+        self._centre: np.ndarray | float = 0.0
+        self._centred, self._plain_centred = base, self._plain
+        if centre and base.translates:
+            Y, w = self._plain._numbers()
+            self._centre = np.sum(w * Y, axis=0) / np.sum(w)
+            self._centred = base._with(double(base.Y) - like(double(base.Y), self._centre))
+            self._plain_centred = self._plain._with(Y - self._centre)
+
+    def intercept(self, Z: Array) -> np.ndarray:
+        return self._centre + self._small_intercept(Z)
+
+    def _small_intercept(self, Z: Array) -> np.ndarray:
+        """The best b for the centred targets."""
+        for known, b in self._recent:
+            if known is Z:
+                return b
+        b = self._plain_centred.best_intercept(to_numpy(double(Z)), self._start)
+        self._recent = [(Z, b), *self._recent[:1]]
+        if self._warm:
+            self._start = b
+        return b
+
+    def _shifted(self, Z: Array) -> Array:
+        b = self._small_intercept(Z)
+        Z = double(Z)
+        return Z + like(Z, b)
+
+    def value(self, Z: Array) -> float:
+        return self._centred.value(self._shifted(Z))
+
+    def gradient(self, Z: Array) -> Array:
+        return self._centred.gradient(self._shifted(Z))
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        """Columns of the gradient sum to zero, so the shifts do not matter for its product."""
+        return self._centred.bregman(self._shifted(Z_new), self._shifted(Z))
+
+    @property
+    def zero_value(self) -> float:
+        return self.value(array_namespace(self.Y).zeros_like(double(self.Y)))
+
+    def dual_candidate(self, Theta: Array) -> Array:
+        Theta = self.base.dual_candidate(double(Theta))
+        values = to_numpy(Theta)
+        sums, sizes = tree_sum(values, 0), tree_sum(np.abs(values), 0)
+        if np.all(np.abs(sums) <= 16 * UNIT * sizes):  # as balanced as rounding allows
+            return Theta
+        return like(Theta, self._plain.balance(values))
+
+    def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
+        Theta = double(Theta)
+        xp = array_namespace(Theta)
+        size = xp.sum(xp.abs(Theta), axis=0)
+        if bool(xp.any(xp.abs(xp.sum(Theta, axis=0)) > BALANCED * size)):
+            limit = xp.zeros_like(limit)  # nothing but the zero multiple is feasible
+        return self._centred.best_dual(Theta, limit, quadratic)
+
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        return self._plain.value_above(Z, bias)
+
+    def dual_point(self, Theta: np.ndarray, balanced: bool = True) -> tuple[np.ndarray, Ball]:
+        return self._plain.dual_point(Theta, balanced=True)
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = True,
+    ) -> float:
+        return self._plain.dual_below(point, limit, linear, quadratic, balanced=True)
+
+    def by_output(self) -> list[Loss]:
+        return [WithIntercept(part, warm=True) for part in self.base.by_output()]
+
+    def around(self, Z: Array, tail: float) -> Loss:
+        near = self._centred.around(self._shifted(Z), tail)
+        if near is self._centred:
+            return self
+        return WithIntercept(near, start=self._start, warm=self._warm, centre=False)
+
+    def root(self, Z: np.ndarray) -> Root:
+        """Of H - H 1 (1'H 1)^+ 1'H: the span of L'1 is taken out, for each output."""
+        root = self._centred.root(self._shifted(Z))
+        C = Z.shape[1]
+        ones = np.zeros((C, *Z.shape))
+        ones[range(C), :, range(C)] = 1.0
+        columns = np.stack([root.adjoint(column).reshape(-1) for column in ones], axis=1)
+        basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+        return replace(root, span=basis[:, sizes > 1e-10 * max(sizes.max(), 1e-300)])

@@ -1,0 +1,202 @@
+"""The squared loss and Huber's, which are functions of the residual."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from cvxnn.arrays import Array, array_namespace, double, to_numpy
+from cvxnn.losses.base import Root, _WeightedLoss, column_roots
+from cvxnn.rounding import TINY, Ball, down, slack, up
+
+HUBER_DELTA = 1.35  # 95 % efficient for normal errors of unit variance
+
+
+class SquaredLoss(_WeightedLoss):
+    """-f*(Theta) = -<Theta, Y> - 1/2 sum s/w Theta^2, so the best scaling is a parabola's vertex,
+    clipped to what is allowed."""
+
+    affine_gradient = True
+    translates = True
+    declares_rounding = True
+
+    def value(self, Z: Array) -> float:
+        R = double(Z) - double(self.Y)
+        return self._weighted_sum(R * R) / 2
+
+    def gradient(self, Z: Array) -> Array:
+        return (double(Z) - double(self.Y)) * self.row_weight
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        step = double(Z_new) - double(Z)
+        return self._weighted_sum(step * step) / 2
+
+    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        """The weighted mean of Y - Z, plus that of what it leaves: rounding of the first is made up
+        for by the second, and a constant column is met exactly, whatever the weights."""
+        left, total = self.Y - Z, np.sum(self.row_weight)
+        mean = np.sum(self.row_weight * left, axis=0) / total
+        return mean + np.sum(self.row_weight * (left - mean), axis=0) / total
+
+    def balance(self, Theta: np.ndarray) -> np.ndarray:
+        return Theta - self.row_weight * (Theta.sum(axis=0) / np.sum(self.row_weight))
+
+    def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
+        Theta, limit, quadratic = double(Theta), double(limit), double(quadratic)
+        xp = array_namespace(Theta)
+        slope = -xp.sum(Theta * double(self.Y), axis=0)
+        curvature = xp.sum(Theta * Theta / self.row_weight, axis=0)
+        limit = xp.minimum(limit, self._domain(Theta))
+        if limit.shape[0] == 1:  # one scaling for all classes
+            slope, curvature = xp.sum(slope)[None], xp.sum(curvature)[None]
+        curvature = curvature + 2 * quadratic
+        flat = curvature == 0
+        vertex = slope / xp.where(flat, xp.ones_like(curvature), curvature)
+        tau = xp.where(flat, xp.zeros_like(vertex), xp.clip(vertex, -limit, limit))
+        return tau, float(xp.sum(tau * (slope - 0.5 * tau * curvature)))
+
+    def _domain(self, Theta: Array) -> Array:
+        """How far Theta may be scaled inside the domain of f*, all outputs alike."""
+        xp = array_namespace(Theta)
+        return xp.full_like(Theta[0, :1], xp.inf)
+
+    def root(self, Z: np.ndarray) -> Root:
+        return Root(np.broadcast_to(np.sqrt(self.row_weight), Z.shape))
+
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        r = self._distance(Z, bias)
+        return self._sum_above(0.5 * r * r, 2)
+
+    def _distance(self, Z: Ball, bias: np.ndarray | None) -> np.ndarray:
+        """|z + b - y| from above. The bias and the target are subtracted first, which is exact
+        where both are far from zero."""
+        Y, _ = self._numbers()
+        return (Z - (Y if bias is None else Ball(Y) - bias)).magnitude()
+
+    def dual_below(
+        self,
+        point: Ball,
+        limit: np.ndarray,
+        linear: np.ndarray,
+        quadratic: np.ndarray,
+        balanced: bool = False,
+    ) -> float:
+        """The best multiple. Where columns of T sum to zero, any number may be subtracted from the
+        targets of a column."""
+        Y, w = self._numbers()
+        targets: Any = Ball(Y) - np.sum(w * Y, axis=0) / np.sum(w) if balanced else Y
+        slope = (point * targets).sum(axis=0)
+        curvature = (point * point / w).sum(axis=0).above()
+        if len(limit) == 1:
+            slope, curvature = slope.sum().reshape(1), np.atleast_1d(up(curvature.sum(), Y.size))
+        curvature = up(curvature + 2 * quadratic, 3)
+        limit = np.minimum(limit, self._domain_below(point))
+        rise = down(np.maximum(np.abs(slope.mid) - up(slope.rad + linear, 2), 0.0), 2)
+        flat = ~((rise > 0) & (curvature > 0))
+        tau = np.where(flat, 0.0, np.minimum(limit, rise / np.where(flat, 1.0, curvature)))
+        first, second = tau * rise, 0.5 * tau * tau * curvature
+        value = first - second - slack(4) * (first + second) - TINY
+        return float(down(np.sum(np.maximum(np.nan_to_num(value), 0.0)), len(tau)))
+
+    def _domain_below(self, point: Ball) -> float:
+        """How far the point may be scaled inside the domain of f*."""
+        return np.inf
+
+
+class HuberLoss(SquaredLoss):
+    """f* is that of the squared loss inside the box |Theta| <= delta w/s."""
+
+    affine_gradient = False
+
+    def __init__(
+        self, Y: Array, row_weight: Array | None = None, delta: float = HUBER_DELTA
+    ) -> None:
+        super().__init__(Y, row_weight)
+        self.delta = delta
+
+    def _with(self, Y: Array) -> Self:
+        return type(self)(Y, to_numpy(self.row_weight), self.delta)
+
+    def _residual(self, Z: Array) -> tuple[Array, Array]:
+        """The residual, and the part of it that is not beyond delta."""
+        R = double(Z) - double(self.Y)
+        return R, array_namespace(R).clip(R, -self.delta, self.delta)
+
+    def value(self, Z: Array) -> float:
+        R, inner = self._residual(Z)
+        return self._weighted_sum(inner * (R - 0.5 * inner))
+
+    def gradient(self, Z: Array) -> Array:
+        return self._residual(Z)[1] * self.row_weight
+
+    def bregman(self, Z_new: Array, Z: Array) -> float:
+        R, inner = self._residual(Z_new)
+        change = inner - self._residual(Z)[1]
+        return self._weighted_sum(change * (0.5 * change + (R - inner)))
+
+    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        return column_roots(self, Z, super().best_intercept(Z) if start is None else start)
+
+    def balance(self, Theta: np.ndarray) -> np.ndarray:
+        inside = self.row_weight * (np.abs(Theta) < (1 - 1e-12) * self.delta * self.row_weight)
+        total = inside.sum(axis=0)
+        return Theta - inside * (Theta.sum(axis=0) / np.where(total > 0, total, 1.0))
+
+    def _domain(self, Theta: Array) -> Array:
+        xp = array_namespace(Theta)
+        largest = xp.max(xp.abs(Theta) / self.row_weight)[None]
+        allowed = xp.where(largest > 0, largest, xp.ones_like(largest))
+        return xp.where(largest > 0, self.delta / allowed, xp.full_like(largest, xp.inf))
+
+    def around(self, Z: Array, tail: float) -> Any:
+        R, inner = self._residual(Z)
+        return _SmoothedHuber(self, R - inner, tail)
+
+    def root(self, Z: np.ndarray) -> Root:
+        R, inner = self._residual(Z)
+        return Root(np.sqrt(self.row_weight) * (inner == R))
+
+    def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
+        r = self._distance(Z, bias)
+        inner = np.minimum(r, self.delta)
+        return self._sum_above(inner * (r - 0.5 * inner), 3)
+
+    def _domain_below(self, point: Ball) -> float:
+        _, w = self._numbers()
+        largest = up(float(np.max(point.magnitude() / w)), 1) if np.any(point.mid) else 0.0
+        return float(down(self.delta / largest, 1)) if largest > 0 else np.inf
+
+
+class _SmoothedHuber(HuberLoss):
+    """min_E  1/(2s) sum w (z - y - e)^2 + w delta/s |e| + t w/(2s) (e - e0)^2.
+
+    Without the last term, the minimum is Huber's loss: e is the part of a residual that counts as
+    an outlier. With it the loss has curvature everywhere, touches Huber's where e0 = e, and the
+    proximal point method in e converges to it.
+    """
+
+    def __init__(self, base: HuberLoss, outliers: np.ndarray, tail: float) -> None:
+        super().__init__(base.Y, base.row_weight, base.delta)
+        self.outliers, self.tail = outliers, tail
+
+    def _split(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        R = Z - self.Y
+        raw = R + self.tail * self.outliers
+        E = (raw - np.clip(raw, -self.delta, self.delta)) / (1 + self.tail)
+        return R, E
+
+    def value(self, Z: np.ndarray) -> float:
+        R, E = self._split(Z)
+        terms = (
+            0.5 * (R - E) ** 2 + self.delta * np.abs(E) + 0.5 * self.tail * (E - self.outliers) ** 2
+        )
+        return self._weighted_sum(terms)
+
+    def gradient(self, Z: np.ndarray) -> np.ndarray:
+        R, E = self._split(Z)
+        return (R - E) * self.row_weight
+
+    def root(self, Z: np.ndarray) -> Root:
+        _, E = self._split(Z)
+        return Root(np.sqrt(self.row_weight * np.where(E != 0, self.tail / (1 + self.tail), 1.0)))
