@@ -29,7 +29,7 @@ from scipy.optimize import minimize
 from fuzz import conic, exact
 from fuzz.exact import Program
 
-FAILURES = ("false bound", "outside", "unproven", "caveats", "error")
+FAILURES = ("false bound", "outside", "unproven", "caveats", "not confirmed", "error")
 
 
 @dataclass(frozen=True)

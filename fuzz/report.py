@@ -147,7 +147,8 @@ def page(content: dict[str, Any]) -> str:
             f"proves in {judged.get('dual', 0)}, and the value of a conic solver in "
             f"{judged.get('conic', 0)} of them. A failure is a bound above a value that is "
             "attained or above what its dual point proves, an objective below the value of its "
-            "weights, weights outside their cones, or an exception. Refused is what the library "
+            "weights, weights outside their cones, a certificate that `verify` does not confirm "
+            "with another number of BLAS threads, or an exception. Refused is what the library "
             "says no to.",
             "",
             "To be solved are problems with scales from 1e-4 to 1e4, tol >= 1e-8, a penalty and "

@@ -9,8 +9,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 import cvxnn
 from cvxnn.interiors import InteriorError
@@ -43,8 +46,8 @@ def run(seed: int, number: int) -> Line:
 
 
 def attempt(make: Callable[[], Instance], *, with_conic: bool = False) -> Line:
-    """Make an instance, solve and judge it. Refused is what the library says no to, by a ValueError
-    of its own; any other exception is an error."""
+    """Make an instance, solve and judge it, and have its certificate verified. Refused is what the
+    library says no to, by a ValueError of its own; any other exception is an error."""
     started = time.perf_counter()
     try:
         with _time_limit(HUNG), warnings.catch_warnings(record=True) as warned:
@@ -59,19 +62,24 @@ def attempt(make: Callable[[], Instance], *, with_conic: bool = False) -> Line:
         with _time_limit(HUNG), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             judgement = judge(solution, with_conic=with_conic)
+            judged = time.perf_counter()
+            with threadpool_limits(2):  # another number of BLAS threads than it was solved with
+                checked = cvxnn.verify(solution)
+            verified = time.perf_counter()
     except Exception as error:
         return {"verdict": "error", "reasons": [_where(error)]}
-    claim = solution.certificate
+    claim, verdict = solution.certificate, judgement.verdict
     line = {
-        "verdict": judgement.verdict,
-        "reasons": list(judgement.reasons),
+        "verdict": "not confirmed" if verdict == "ok" and not checked.agrees else verdict,
+        "reasons": [*judgement.reasons, *checked.differences],
         "status": str(solution.status),
         "gap": _short(claim.relative_gap),
         "plain": _short(min((p.relative_gap for p in solution.history), default=math.inf)),
         "positive": claim.lower_bound > 0,
         "rigour": _short(judgement.rigour),
         "judged": " ".join(j.replace(" ", "-") for j in judgement.judged),
-        "seconds": [_short(solved - started), _short(time.perf_counter() - solved)],
+        # to solve, to judge and to verify
+        "seconds": [_short(b - a) for a, b in pairwise((started, solved, judged, verified))],
     }
     if claim.caveats:
         line["caveats"] = list(claim.caveats)

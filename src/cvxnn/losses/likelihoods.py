@@ -140,7 +140,11 @@ class SoftmaxLoss(_WeightedLoss):
 
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         """b is determined up to a constant, and sums to zero. Where predictions are so sure of
-        themselves that they leave no curvature, it is found for less and less blunted ones."""
+        themselves that they leave no curvature, it is found for less and less blunted ones. For
+        predictions of zero, probabilities are the shares of the classes."""
+        if not Z.any():
+            logs = np.log(np.sum(self.row_weight * self.Y, axis=0))
+            return logs - logs.mean()
         Z = Z - Z.mean(axis=1, keepdims=True)
         mean = Z.mean(axis=0)
         Z = Z - mean
