@@ -738,8 +738,8 @@ MODELS = {
     "a file of a newer version": Command(
         "predict model.cvxnn data.csv",
         2,
-        "model.cvxnn has format version 9, this cvxnn reads up to 3: update cvxnn",
-        {"model.cvxnn": with_header(rb"\"version\": 3", rb"\"version\": 9")},
+        "model.cvxnn has format version 9, this cvxnn reads up to 4: update cvxnn",
+        {"model.cvxnn": with_header(rb"\"version\": 4", rb"\"version\": 9")},
     ),
     "a model of another kind": Command(
         "predict model.cvxnn data.csv",

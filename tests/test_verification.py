@@ -543,6 +543,8 @@ def test_only_containers_and_checks_are_imported():
         ("arrays", "to_numpy"),
         ("certificates", "Certificate"),
         ("certificates", "Multipliers"),
+        ("digits", "text_above"),
+        ("digits", "text_below"),
         ("networks", "GatedReLUNetwork"),
         ("networks", "TwoLayerNetwork"),
         ("problems", "ConvexProblem"),

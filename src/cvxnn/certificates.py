@@ -23,9 +23,9 @@ import numpy as np
 
 from cvxnn import proofs
 from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.digits import text_above, text_below
 from cvxnn.penalties import NoPenalty
 from cvxnn.proofs import Multipliers
-from cvxnn.rounding import text_above, text_below
 from cvxnn.validation import check_array
 
 if TYPE_CHECKING:

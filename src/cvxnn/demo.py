@@ -12,8 +12,8 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 import cvxnn
+from cvxnn.digits import text_above, text_below
 from cvxnn.plots import save_figure
-from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers import Progress as Iteration
 
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from cvxnn.arrays import Array, double, to_numpy
 from cvxnn.certificates import Certificate, relative_gap
+from cvxnn.digits import text_above, text_below
 from cvxnn.losses import HUBER_DELTA, LOSSES
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
-from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import ConvergenceWarning, Solution, solve
 from cvxnn.validation import (

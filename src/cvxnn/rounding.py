@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -144,25 +143,6 @@ class Ball:
 
 def _ball(x: Any) -> Ball:
     return x if isinstance(x, Ball) else Ball(np.asarray(x, dtype=np.float64))
-
-
-# -- in print
-
-
-def text_above(x: float, digits: int = 10) -> str:
-    """So many significant digits, rounded up: an upper bound stays one in print."""
-    return _text(x, digits, ROUND_CEILING)
-
-
-def text_below(x: float, digits: int = 10) -> str:
-    """So many significant digits, rounded down."""
-    return _text(x, digits, ROUND_FLOOR)
-
-
-def _text(x: float, digits: int, rounding: str) -> str:
-    if not math.isfinite(x):
-        return f"{x:g}"
-    return f"{Context(prec=digits, rounding=rounding).create_decimal(float(x)):.{digits}g}"
 
 
 # -- logarithms and exponentials from + - * / alone

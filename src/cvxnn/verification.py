@@ -25,6 +25,7 @@ import numpy as np
 
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Certificate, Multipliers
+from cvxnn.digits import text_above, text_below
 from cvxnn.dual_points import bound_of
 from cvxnn.exact import Exact, roots
 from cvxnn.networks import TwoLayerNetwork
@@ -39,7 +40,6 @@ from cvxnn.programs import (
     summed_outputs,
     zero_objective_above,
 )
-from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers import Solution
 from cvxnn.validation import check_array
 
@@ -210,7 +210,7 @@ def _differences(
         "objective": found.objective <= claim.objective + slack * found.objective,
         "lower_bound": found.lower_bound >= claim.lower_bound,
         # too low a scale makes a relative gap larger, and is no boast
-        "zero_objective": 0 <= claim.zero_objective
+        "zero_objective": claim.zero_objective >= 0
         and claim.zero_objective - found.zero_objective
         <= SLACK * found.zero_objective + zero_slack,
         "max_violation": found.max_violation <= rounding,

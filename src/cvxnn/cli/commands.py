@@ -24,11 +24,11 @@ from cvxnn.cli import (
     Failure,
 )
 from cvxnn.cli.console import Console
+from cvxnn.digits import text_above, text_below
 from cvxnn.modelfile import ModelFileError, write_atomically
 from cvxnn.models import Model, fit_path, pose
 from cvxnn.preparation import Target
 from cvxnn.problems import ConvexProblem, CReLU
-from cvxnn.rounding import text_above, text_below
 from cvxnn.solvers import Solution, Status, solve
 from cvxnn.tables import SUFFIXES, Table, TableError, count, listed, read_table, write_csv
 
