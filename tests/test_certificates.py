@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import cvxnn
 from conftest import PENALTIES, make_data, make_problem
 from cvxnn.certificates import Certificate, dual_bound, relative_gap, unpenalised_bound
+from cvxnn.digits import text_below
 from cvxnn.losses import LOSSES
 
 
@@ -184,4 +185,6 @@ def test_without_a_penalty_the_bound_says_among_which_weights():
     certificate = solution.certificate
     assert certificate.dual_infeasibility > 0
     assert certificate.radius > 0
-    assert f"weights whose block norms sum to at most {certificate.radius:.3g}" in str(certificate)
+    assert f"weights whose block norms sum to at most {text_below(certificate.radius, 3)}" in str(
+        certificate
+    )

@@ -176,3 +176,16 @@ def test_logarithms_of_sums_are_from_above_and_close(count, rng):
         true = mpmath.log1p(sum((mpmath.exp(-mpmath.mpf(x)) for x in a), mpmath.mpf(0)))
         assert true <= found
         assert found - true <= true / 2**60 + count * mpmath.mpf(2) ** -1199
+
+
+@pytest.mark.parametrize("n", [1, 7, 300])
+def test_sums_over_masks_are_exact(n, rng, monkeypatch):
+    monkeypatch.setattr(exact, "_BLOCK", 2 * n)  # two patterns at a time
+    values = rng.standard_normal((n, 3)) * 10.0 ** rng.uniform(-30, 30, (n, 3))
+    mask = rng.random((n, 5)) < 0.5
+    found = Exact.of(values).sums_over(mask)
+    assert found.ints.shape == (5, 3)
+    for i, on in enumerate(mask.T):
+        for k in range(3):
+            true = sum(map(Fraction, values[on, k].tolist()), Fraction(0))
+            assert Fraction(int(found.ints[i, k])) * Fraction(2) ** found.exponent == true

@@ -10,8 +10,9 @@ from scipy.sparse import csr_array
 
 import cvxnn
 from conftest import PENALTIES, make_data, make_problem
-from cvxnn import certificates, losses, penalties, proofs
+from cvxnn import certificates, cones, losses, penalties, proofs
 from cvxnn.certificates import CertificateError, lower_bound_of, prove
+from cvxnn.rounding import Ball
 
 
 def exact_block(problem, Theta, i, k):
@@ -111,7 +112,7 @@ def test_targets_far_from_zero(penalty, loss, offset):
     patterns = cvxnn.sample_patterns(X, 5, random_state=1)
     settings = {"penalty": penalty, "loss": loss, "output_bias": True}
     near, far = (
-        cvxnn.solve(cvxnn.CGReLU(X, target, patterns, 0.01, **settings), tol=1e-8)
+        cvxnn.solve(cvxnn.CGReLU(X, target, patterns, 0.01, **settings), tol=1e-6)
         for target in (y, (y + offset) - offset + offset)
     )
     rounding = 1e-15 * offset  # of the targets themselves
@@ -198,3 +199,66 @@ def test_soft_targets_need_not_sum_to_one():
     solution = cvxnn.solve(problem, tol=1e-9)
     assert solution.converged
     assert solution.certificate.proven
+
+
+# -- numbers next to the ends of the range of doubles
+
+
+@pytest.mark.parametrize("penalty", ["neuron", "feature", "l1"])
+def test_products_that_overflow_prove_nothing(penalty):
+    X = np.array([[1.0, 2.0], [-1.0, 1.0], [2.0, -1.0], [1.0, 1.0]]) * 1e250
+    patterns = cvxnn.Patterns.from_mask(np.ones((4, 1), bool))
+    y = np.array([1.0, -2.0, 1.0, 1.0]) * 1e100
+    problem = cvxnn.CGReLU(X, y, patterns, 1.0, penalty=penalty)
+    assert cvxnn.certify(problem, problem.zero_weights()).lower_bound == 0
+
+
+def test_a_row_next_to_zero_leaves_a_bound_true():
+    """Its multiplier would be infinite."""
+    X, y = np.array([[1e-310, 0.0], [1.0, 1.0], [1.0, -1.0]]), -np.ones(3)
+    patterns = cvxnn.Patterns.from_mask(np.ones((3, 1), bool))
+    problem = cvxnn.CReLU(X, y, patterns, 1e-3, singular="keep")
+    V, W = np.zeros((1, 2, 1)), np.array([[[1.0], [0.0]]])
+    attained = cvxnn.certify(problem, (V, W)).objective
+    proof = prove(problem, (V, V))
+    assert proof.certificate.lower_bound <= attained < 0.2
+    assert np.isfinite(proof.multipliers.value).all()
+
+
+def test_predictions_that_cancel_have_no_small_objective():
+    """1e40 + 1e22 - 1e40 is 0 in floating-point numbers."""
+    patterns = cvxnn.Patterns.from_mask(np.ones((2, 1), bool))
+    X, Y = np.ones((2, 3)), np.array([[1.0, 0.0], [0.0, 1.0]])
+    problem = cvxnn.CGReLU(X, Y, patterns, 0.0, loss="softmax", penalty="none")
+    U = np.zeros((1, 3, 2))
+    U[0, :, 1] = 1e40, 1e22, -1e40
+    assert cvxnn.certify(problem, U).objective >= 5e21
+
+
+def test_squares_that_underflow_are_not_forgotten():
+    squared = losses.SquaredLoss(np.array([[1e-20]]), np.ones((1, 1)))
+    point = Ball(np.array([[-1e150]]), np.zeros((1, 1)))
+    bound = squared.dual_below(point, np.array([np.inf]), np.zeros(1), np.zeros(1))
+    assert 4e-41 < bound <= 5e-41
+    assert penalties.L2(1e300).value_above(np.full((1, 1, 1), 1e-170)) >= 5e-41
+    G = np.full((1, 1, 1), 1e-170)
+    assert np.all(penalties.L2(1e-300).conjugate_above(G, 0 * G) >= 5e-41)
+    tiny = losses.SquaredLoss(np.array([[1e-170]]), np.ones((1, 1)))
+    assert tiny.value_above(Ball(np.zeros((1, 1)))) > 0
+    assert squared.value_above(Ball(np.array([[1e-20]]))) == 0
+
+
+def test_signs_of_tiny_weights_are_not_taken_on_trust():
+    x = np.array([[1.3662463810637219e140, -3.5318014794863344e139, -8.355019597814099e139]])
+    v = np.array([[5.18162427248333e-310, 4.91343107217394e-310, 6.3962137188818e-310]])
+    exact = sum(Fraction(a) * Fraction(b) for a, b in zip(x[0], v[0], strict=True))
+    assert exact < 0
+    assert not cones.Cones(x, np.ones((1, 1), bool)).proven_inside(v, np.zeros(1, int)).any()
+
+
+def test_sums_beyond_all_numbers_prove_nothing():
+    X, y = np.ones((3, 1)), np.array([1.0, 2.0, 4.0])
+    patterns = cvxnn.Patterns.from_mask(np.ones((3, 1), bool))
+    problem = cvxnn.CGReLU(X, y, patterns, 0.1, output_bias=True)
+    certificate = cvxnn.certify(problem, problem.zero_weights(), np.array([1e308, 1e308, 1.5e308]))
+    assert 0 <= certificate.lower_bound <= certificate.objective

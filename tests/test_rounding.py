@@ -138,6 +138,7 @@ def candidates():
             yield theta
     yield np.array([1e12, -1e12, 1e-12, 3e-13])
     yield np.array([0.1, 0.2, -0.3])
+    yield np.array([1e-200, -3e-200, 2e-200 + 1e-216])
 
 
 @pytest.mark.parametrize("theta", list(candidates()), ids=len)
@@ -157,9 +158,10 @@ def test_zero_sums_are_exact(theta):
 
 
 def test_what_cannot_be_balanced_is_zero():
-    doubles, point = rounding.zero_sum(np.array([1.0, 2.0, 1.5]))
-    assert not doubles.any()
-    assert not point.mid.any()
+    for theta in ([1.0, 2.0, 1.5], [1e-200, 1e-170]):
+        doubles, point = rounding.zero_sum(np.array(theta))
+        assert not doubles.any()
+        assert not point.mid.any()
 
 
 def test_leading_bits_multiply_exactly():

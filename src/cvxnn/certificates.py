@@ -87,7 +87,9 @@ class Certificate:
     def __str__(self) -> str:
         limited = ""
         if self.radius is not None:
-            limited = f" among weights whose block norms sum to at most {self.radius:.3g}"
+            limited = (
+                f" among weights whose block norms sum to at most {text_below(self.radius, 3)}"
+            )
         rounding = f", up to rounding: {'; '.join(self.caveats)}" if self.caveats else ""
         return (
             f"{text_above(self.objective)} >= optimal value >= {text_below(self.lower_bound)} "
@@ -129,6 +131,7 @@ class Proof(NamedTuple):
     output_bias: np.ndarray | None
 
 
+@np.errstate(all="ignore")  # what overflows ends in a bound that says nothing
 def prove(
     problem: ConvexProblem,
     weights: Any,
@@ -159,7 +162,7 @@ def prove(
     U, caveats = problem.proven_feasible(U)
     Z = problem.operator_double.forward(U)
     bias = problem.loss.intercept(Z) if problem.output_bias else None
-    unproven, network_objective = proofs.can_prove(problem), None
+    unproven, network_objective = proofs.obstacles(problem), None
     if unproven:
         objective = problem.loss.value(Z) + problem.penalty.value(U)
         zero_objective = problem.loss.zero_value

@@ -329,11 +329,13 @@ class Cones:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Blocks and rows whose product may be less than `margin` times its rounding: products of
         norms, which are no less, tell most of them; their products and roundings."""
-        sizes = _row_norms(V)[:, None] * (1.01 * self._unit)
+        sizes = _row_norms(V)[:, None]
         for part, among in self._parts(len(V)):
             with np.errstate(over="ignore", invalid="ignore"):
                 product = (V[part] @ self.raw[among].T) * self.signs[pattern[part], among]
-                enough = margin * (sizes[part] * self.row_norms[among] + self._least)
+                enough = margin * (
+                    (1.01 * self._unit) * (sizes[part] * self.row_norms[among]) + self._least
+                )
                 pairs = np.nonzero(~((product >= enough) & (enough < np.inf)) & rows[among])
             for few in blocks(len(pairs[0]), _CACHED // (16 if is_sparse(self.X) else self.d)):
                 block, row = pairs[0][few] + part.start, pairs[1][few] + among.start

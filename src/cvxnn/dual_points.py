@@ -211,8 +211,8 @@ class _Dual:
     @classmethod
     def of(cls, program: Program, Theta: np.ndarray) -> _Dual:
         T, dead = _meant(program, Theta)
-        X, bits, C = Exact.of(program.X), Exact.of(program.mask.T), Theta.shape[1]
-        G = [bits @ (X * T[:, [k]]) for k in range(C)]  # all with one exponent
+        X, C = Exact.of(program.X), Theta.shape[1]
+        G = [(X * T[:, [k]]).sums_over(program.mask) for k in range(C)]  # all with one exponent
         together = program.loss == "softmax" or program.penalty == "feature"
         groups = (tuple(range(C)),) if together else tuple((k,) for k in range(C))
         correlation = Exact(np.stack([part.ints for part in G], axis=2), G[0].exponent)

@@ -23,6 +23,7 @@ import numpy as np
 
 PLACES = 160  # binary places of logarithms, exponentials and quotients
 ERROR = 1 << 24  # of a logarithm or exponential, in units of 2^-PLACES: more than there can be
+_BLOCK = 2**23  # entries of a mask that are floating numbers at a time
 _SMALL = 64  # log(1 + x) of x below 2^-64 is x, up to 2^-64 of it
 _TAIL = 1200  # binary places of a softplus, whose terms may be tiny
 
@@ -106,6 +107,19 @@ class Exact:
         for shift, level in levels.items():
             total = total + (level.astype(object) << shift)
         return Exact(total, self.exponent + other.exponent)
+
+    def sums_over(self, mask: np.ndarray) -> Exact:
+        """The sums of the rows (n, d) that each column of a mask (n, p) selects: (p, d)."""
+        (n, p), width = mask.shape, 53 - int(mask.shape[0]).bit_length()
+        limbs = list(_limbs(self.ints, width, _bits(self.ints)))
+        total = np.zeros((p, self.ints.shape[1]), dtype=object)
+        step = max(1, _BLOCK // max(n, 1))
+        for start in range(0, p, step):
+            some = mask[:, start : start + step].T.astype(np.float64)
+            for shift, limb in limbs:
+                part = (some @ limb).astype(np.int64).astype(object)
+                total[start : start + step] += part << shift
+        return Exact(total, self.exponent)
 
     def floats(self) -> np.ndarray:
         """About the same numbers: for choices, never for proofs."""

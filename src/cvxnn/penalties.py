@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, double
-from cvxnn.rounding import SQUARES, depth, down, tree_sum, up
+from cvxnn.rounding import SQUARES, TINY, depth, down, tree_sum, up
 from cvxnn.validation import check_choice
 
 
@@ -119,9 +119,8 @@ class GroupNorm:
         """By the triangle inequality: the norm of G, and that of the error."""
         norms = up(self._norms_above(G) + self._norms_above(error, len(G)), 1)
         largest = norms.max(axis=1).max(axis=0)
-        return np.where(
-            largest > 0, down(self.lam / np.where(largest > 0, largest, 1.0), 1), np.inf
-        )
+        limit = down(self.lam / np.where(largest == 0, 1.0, largest), 1)
+        return np.where(largest == 0, np.inf, np.where(largest < np.inf, limit, 0.0))
 
     def conjugate_above(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
         return np.zeros(1 if 2 in self.axes else G.shape[2])
@@ -195,14 +194,15 @@ class L2:
 
     def value_above(self, U: np.ndarray) -> float:
         total = 0.5 * self.lam * tree_sum(U * U)
-        return float(up(total, depth(U.size) + 2)) if np.any(U) else 0.0
+        lost = self.lam * (U.size * TINY)
+        return float(up(total + lost, depth(U.size) + 4)) if np.any(U) else 0.0
 
     def dual_limit_below(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
         return np.full(G.shape[2], np.inf)
 
     def conjugate_above(self, G: np.ndarray, error: np.ndarray) -> np.ndarray:
         largest = (np.abs(G) + error).reshape(-1, G.shape[2])
-        squares = tree_sum(largest * largest, 0)
+        squares = tree_sum(largest * largest, 0) + len(largest) * TINY
         return up(squares / (2 * self.lam), depth(len(largest)) + 5)
 
 

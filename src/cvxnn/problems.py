@@ -440,7 +440,10 @@ class CReLU(ConvexProblem):
         used &= active.gamma > 0
         at, place = np.nonzero(used)
         row = active.rows[at, place]
-        return Multipliers(blocks[at], row, active.gamma[at, place] / self.cones.row_norms[row])
+        with np.errstate(over="ignore"):
+            gamma = active.gamma[at, place] / self.cones.row_norms[row]
+        some = np.isfinite(gamma)  # rows next to zero may do without theirs
+        return Multipliers(blocks[at][some], row[some], gamma[some])
 
     def exceeds_dual_limit(self, G: np.ndarray) -> bool:
         """Whether some ||Pi_K(-G)|| > lam; found out with few projections where it is so."""

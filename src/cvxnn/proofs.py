@@ -33,7 +33,17 @@ from cvxnn.arrays import (
     row_squares,
     to_numpy,
 )
-from cvxnn.rounding import TINY, UNIT, Ball, depth, leading_bits, slack, tree_sum, up
+from cvxnn.rounding import (
+    TINY,
+    UNIT,
+    Ball,
+    depth,
+    gradual_underflow,
+    leading_bits,
+    slack,
+    tree_sum,
+    up,
+)
 
 if TYPE_CHECKING:
     from cvxnn.problems import ConvexProblem, CReLU
@@ -69,19 +79,21 @@ class LowerBound(NamedTuple):
     multipliers: Multipliers | None
 
 
-def can_prove(problem: ConvexProblem) -> tuple[str, ...]:
-    """What stands in the way of a proof, in words: a loss or a penalty of somebody's own."""
+def obstacles(problem: ConvexProblem) -> tuple[str, ...]:
+    """What stands in the way of a proof, in words: a loss or a penalty of somebody's own, or
+    arithmetic that is not IEEE's."""
     found = []
     for part, name in ((problem.loss, problem.loss_name), (problem.penalty, problem.penalty_name)):
         if not getattr(part, "declares_rounding", False):
             found.append(f"{name!r} does not declare its rounding errors")
+    if not gradual_underflow():
+        found.append("this thread flushes small numbers to zero")
     return tuple(found)
 
 
 # -- the upper end
 
 
-@np.errstate(all="ignore")  # what overflows ends in a bound that says nothing
 def objective_above(
     problem: ConvexProblem, U: np.ndarray, Z: Array, bias: np.ndarray | None
 ) -> float:
@@ -97,7 +109,6 @@ def zero_objective_above(problem: ConvexProblem) -> float:
     return objective_above(problem, np.zeros(problem.weight_shape), Z, bias)
 
 
-@np.errstate(all="ignore")
 def network_objective_above(problem: Any, U: np.ndarray, bias: np.ndarray | None) -> float:
     """Above f(sum +-(X v)_+ + 1 bias') + g(U), which knows no patterns. A ReLU magnifies no error,
     so that of the predictions is the same."""
@@ -151,7 +162,6 @@ def block_norms_above(U: np.ndarray) -> np.ndarray:
 # -- the lower end
 
 
-@np.errstate(all="ignore")
 def lower_bound(
     problem: ConvexProblem,
     Theta: np.ndarray,
@@ -162,7 +172,10 @@ def lower_bound(
 ) -> LowerBound:
     """What a dual candidate (n, C) proves, after it was made to satisfy the equations of the dual
     exactly. `start` is where projections onto cones may start; `radius` is for lam = 0."""
-    dual, point = problem.loss.dual_point(Theta)
+    try:
+        dual, point = problem.loss.dual_point(Theta)
+    except OverflowError:  # a sum beyond the largest double
+        return LowerBound(0.0, np.zeros_like(Theta), None)
     G, error = _correlation(problem, point, precise)
     multipliers = None
     if problem.kind == "C-ReLU" and problem.lam > 0:
@@ -171,7 +184,7 @@ def lower_bound(
     quadratic = problem.penalty.conjugate_above(G, error)
     linear = np.zeros_like(limit)
     if radius is not None:
-        each = (np.abs(G) + error) / column_units(problem)[:, None]
+        each = (np.abs(G) + error) / column_units(problem)[:, None] + TINY
         linear = up(np.max(block_norms_above(each), axis=0) * radius, 3)
     value = problem.loss.dual_below(point, limit, linear, quadratic)
     value = max(value * (1 - 2 * MARGIN), 0.0) if math.isfinite(value) else 0.0

@@ -165,7 +165,7 @@ def _neurons(model: Model) -> str:
 def _say_proof(console: Console, certificate: Certificate) -> None:
     limited = ""
     if certificate.radius is not None:
-        limited = f"and weights of a size up to {certificate.radius:.3g} "
+        limited = f"and weights of a size up to {text_below(certificate.radius, 3)} "
     console.say(
         f"Proven: no network with these patterns {limited}has an objective below the lower bound\n"
         "on the rows trained on. Not proven: that other patterns are no better, nor anything about "

@@ -179,8 +179,6 @@ class _WeightedLoss:
 
     def _sum_above(self, terms: np.ndarray, roundings: int) -> float:
         """Above the weighted sum of terms >= 0, each computed with so many roundings."""
-        if not np.any(terms):
-            return 0.0
         weighted = to_numpy(self.row_weight) * terms
         return float(up(tree_sum(weighted), depth(weighted.size) + roundings + 1))
 

@@ -300,7 +300,7 @@ class SoftmaxLoss(_WeightedLoss):
         Y, w = self._numbers()
         falling = point.mid < point.rad
         fall = up(np.where(falling, point.rad - point.mid, 1.0), 1)
-        longest = np.where(falling, down(w * Y / fall, 2), 1.0)
+        longest = np.where(falling, down(down(w * Y, 1) / fall, 1), 1.0)
         tau = min(1.0, float(limit.min()), float(longest.min()))
         step = point * tau / w
         sure = Y > 0.5

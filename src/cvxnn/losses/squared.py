@@ -66,7 +66,7 @@ class SquaredLoss(_WeightedLoss):
 
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         r = self._distance(Z, bias)
-        return self._sum_above(0.5 * r * r, 2)
+        return self._sum_above(0.5 * r * r, 2) if np.any(r) else 0.0
 
     def _distance(self, Z: Ball, bias: np.ndarray | None) -> np.ndarray:
         """|z + b - y| from above. The bias and the target are subtracted first, which is exact
@@ -95,7 +95,7 @@ class SquaredLoss(_WeightedLoss):
         rise = down(np.maximum(np.abs(slope.mid) - up(slope.rad + linear, 2), 0.0), 2)
         flat = ~((rise > 0) & (curvature > 0))
         tau = np.where(flat, 0.0, np.minimum(limit, rise / np.where(flat, 1.0, curvature)))
-        first, second = tau * rise, 0.5 * tau * tau * curvature
+        first, second = tau * rise, 0.5 * tau * (tau * curvature)
         value = first - second - slack(4) * (first + second) - TINY
         return float(down(np.sum(np.maximum(np.nan_to_num(value), 0.0)), len(tau)))
 
@@ -160,7 +160,7 @@ class HuberLoss(SquaredLoss):
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         r = self._distance(Z, bias)
         inner = np.minimum(r, self.delta)
-        return self._sum_above(inner * (r - 0.5 * inner), 3)
+        return self._sum_above(inner * (r - 0.5 * inner), 3) if np.any(r) else 0.0
 
     def _domain_below(self, point: Ball) -> float:
         _, w = self._numbers()
