@@ -119,6 +119,7 @@ def test_relative_gap_where_the_objective_vanishes():
     assert relative_gap(1e-20, 0.0, 1.0) == pytest.approx(1e-12)  # floor 1e-8 f(0)
     assert relative_gap(2.0, 1.0, 5.0) == pytest.approx(0.5)
     assert relative_gap(1.0, 1.0 + 1e-16, 5.0) == 0
+    assert relative_gap(np.inf, 0.0, 5.0) == 1
 
 
 def test_certificates_speak_of_what_they_bound():

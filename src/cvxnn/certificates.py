@@ -99,6 +99,8 @@ class Certificate:
 
 def relative_gap(objective: float, lower_bound: float, zero_objective: float) -> float:
     gap = max(objective - lower_bound, 0.0)
+    if math.isinf(gap):  # an objective that is too large for an error bound
+        return 1.0
     return 0.0 if gap == 0 else gap / max(objective, 1e-8 * zero_objective)
 
 

@@ -96,9 +96,12 @@ class Exact:
         A, B = self.ints, other.ints
         room = 53 - int(A.shape[1]).bit_length()
         a_bits, b_bits = _bits(A), _bits(B)
-        a = min(a_bits, room // 2) if a_bits <= b_bits else room - min(b_bits, room // 2)
+        a = b = room // 2  # equal widths, so that many products have the same shift
+        if min(a_bits, b_bits) < a:
+            a = a_bits if a_bits <= b_bits else room - b_bits
+            b = room - a
         levels: dict[int, np.ndarray] = {}
-        right = list(_limbs(B, room - a, b_bits))
+        right = list(_limbs(B, b, b_bits))
         for i, left in _limbs(A, a, a_bits):
             for j, limb in right:
                 product = (left @ limb).astype(np.int64)
