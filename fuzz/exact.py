@@ -266,9 +266,8 @@ def dual_bound(program: Program, T: Rows, multipliers: Any, radius: float | None
     """
     C = program.shape[3]
     G = program.expanded.transpose() * arb_mat(T)
-    both_signs = not (program.cones and multipliers is not None)
     groups = [range(C)] if program.coupled else [range(k, k + 1) for k in range(C)]
-    curves = [_curve(program, T, group, both_signs) for group in groups]
+    curves = [_curve(program, T, group) for group in groups]
     if program.penalty == "l2":
         energies = [total(row[k] * row[k] for row in G.tolist() for k in group) for group in groups]
         parts = [
@@ -280,27 +279,23 @@ def dual_bound(program: Program, T: Rows, multipliers: Any, radius: float | None
         units = np.tile(program.units, program.shape[2]).tolist()
         scaled = arb_mat([[x / u for x in row] for row, u in zip(G.tolist(), units, strict=True)])
         norms = _class_norms(program, scaled, None)
-        return _unpenalised(program, T, norms, radius, both_signs)
+        return _unpenalised(program, T, norms, radius)
     norms = _class_norms(program, G, multipliers)
     limits = [_quotient(program.lam, [norms[k] for k in group]) for group in groups]
     parts = [_best(curve, limit=limit) for curve, limit in zip(curves, limits, strict=True)]
     return total(value for _, value in parts)
 
 
-def _unpenalised(
-    program: Program, T: Rows, norms: list[Ball], radius: float | None, both_signs: bool
-) -> Ball:
+def _unpenalised(program: Program, T: Rows, norms: list[Ball], radius: float | None) -> Ball:
     """-f*(T tau) - radius max |tau_k| ||.||_k, with one tau and with one a class: the better."""
     C = program.shape[3]
     if radius is None or not math.isfinite(radius):
         return ZERO
     price = [arb(radius) * x for x in norms]
-    common = _best(_curve(program, T, range(C), both_signs), cost=_largest(price))[1]
+    common = _best(_curve(program, T, range(C)), cost=_largest(price))[1]
     if program.coupled:
         return common
-    by_class = [
-        _best(_curve(program, T, range(k, k + 1), both_signs), cost=price[k]) for k in range(C)
-    ]
+    by_class = [_best(_curve(program, T, range(k, k + 1)), cost=price[k]) for k in range(C)]
     dearest = _largest([abs(tau) * price[k] for k, (tau, _) in enumerate(by_class)])
     values = [value + abs(tau) * price[k] for k, (tau, value) in enumerate(by_class)]
     return common.max(total(values) - dearest)
@@ -360,16 +355,16 @@ def _quotient(lam: float, norms: Sequence[Ball]) -> Ball | None:
 
 @dataclass(frozen=True)
 class Parabola:
-    """tau slope - tau^2 curvature/2 up to |tau| = top: -f* of a squared loss or a huber."""
+    """tau slope - tau^2 curvature/2 up to |tau| = top: -f* of a squared loss or a huber. With cones,
+    -T has the multipliers of T with the signs of the blocks exchanged, and the same largest norm."""
 
     slope: Ball
     curvature: Ball
     top: Ball | None
-    both_signs: bool
 
     def best(self, end: Ball | None, quadratic: Ball, cost: Ball) -> Ball:
         curvature = self.curvature + 2 * quadratic
-        gain = (abs(self.slope) if self.both_signs else self.slope) - cost
+        gain = abs(self.slope) - cost
         if curvature.is_zero() or not gain > 0:
             return ZERO
         tau = gain / curvature
@@ -439,7 +434,7 @@ def _minus_q_log_q(q: Ball) -> Ball:
     return ZERO.union(-upper * upper.log())
 
 
-def _curve(program: Program, T: Rows, classes: Iterable[int], both_signs: bool) -> Any:
+def _curve(program: Program, T: Rows, classes: Iterable[int]) -> Any:
     """-f*(tau T) of some classes, as a function of tau."""
     classes = list(classes)
     cells = [
@@ -453,7 +448,7 @@ def _curve(program: Program, T: Rows, classes: Iterable[int], both_signs: bool) 
             ends = [arb(program.delta) * w / abs(t) for w, _, t in cells if not t.is_zero()]
             top = _smallest(ends)
         slope = -total(t * y for _, y, t in cells)
-        return Parabola(slope, total(t * t / w for w, _, t in cells), top, both_signs)
+        return Parabola(slope, total(t * t / w for w, _, t in cells), top)
     if program.loss == "logistic":  # q = -y t/w and 1 - q
         entries = [e for w, y, t in cells for e in ((w, ZERO, -y * t), (w, w, y * t))]
         constant = ZERO

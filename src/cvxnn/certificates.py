@@ -16,6 +16,7 @@ bounded without that (`lower_bound_of`), which decides nothing but when to look 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
