@@ -355,8 +355,10 @@ def _quotient(lam: float, norms: Sequence[Ball]) -> Ball | None:
 
 @dataclass(frozen=True)
 class Parabola:
-    """tau slope - tau^2 curvature/2 up to |tau| = top: -f* of a squared loss or a huber. With cones,
-    -T has the multipliers of T with the signs of the blocks exchanged, and the same largest norm."""
+    """tau slope - tau^2 curvature/2 up to |tau| = top: -f* of a squared loss or a huber.
+
+    With cones, -T has the multipliers of T, with the signs of the blocks exchanged, and so the same
+    largest norm: tau may have either sign."""
 
     slope: Ball
     curvature: Ball
