@@ -452,7 +452,7 @@ class JointSolver:
         """Minimise x'(I + S A S) x / 2 - b'x over the x orthogonal to the span."""
         x = self._inverse(b)
         Q = self._root.span
-        if Q is None:
+        if Q is None or Q.shape[1] == 0:  # no curvature is left along an output bias
             return x
         columns = [self._inverse(q.reshape(b.shape)).reshape(-1) for q in Q.T]
         SQ = np.stack(columns, axis=1)
