@@ -454,6 +454,18 @@ def test_systems_of_both_kinds_are_solved_together(monkeypatch):
     assert np.linalg.norm(step - expected) <= 1e-9 * size
 
 
+def test_an_output_bias_without_curvature_leaves_an_empty_span():
+    blocks, x, rng = random_blocks("cone", C=1)
+    at, r, scale = linearise(blocks, x), rng.standard_normal((40, 1)), np.full((40, 1), 0.3)
+    ((part, its, _),) = blocks._split(at)
+    system = part.system(scale[:, 0], SIGMA, its)
+    plain, empty = (
+        JointSolver().solve(Root(scale, None, span), [system], r, 1e-11)
+        for span in (None, np.zeros((40, 0)))
+    )
+    np.testing.assert_array_equal(empty, plain)
+
+
 # ---- what they are made of ---------------------------------------------------------------------
 
 
