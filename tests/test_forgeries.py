@@ -464,6 +464,8 @@ def test_files_of_version_3_say_what_can_be_proven(tmp_path):
     (text,) = read.verify(table()).differences
     assert text.startswith("lower_bound: claimed")
     assert "too high" in text
+    assert any("format version 3" in text for text in found.checked)
+    assert not any("format version 3" in text for text in fitted.verify(table()).checked)
 
 
 def test_the_same_program_whatever_computes_means(tmp_path, monkeypatch):

@@ -42,6 +42,10 @@ from cvxnn.validation import check_choice, suggest
 from cvxnn.verification import Verification, verify_network
 
 KINDS = ("relu", "gated")
+_OLD_FILE = (
+    "a file of format version 3, whose claims were made up to rounding: the bounds found here are "
+    "proven, for row weights and scalings as this machine computes them"
+)
 MARGIN = 2.0**-46  # of a claimed objective, above what was found
 _NAMES = {
     (kind, task, cv): f"{prefix}{suffix}{'CV' if cv else ''}"
@@ -212,7 +216,8 @@ class Model:
             scales=posed.scales,
             multipliers=self.multipliers,
         )
-        return replace(found, differences=(*found.differences, *posed.differences))
+        checked = found.checked if self.numbers is not None else (*found.checked, _OLD_FILE)
+        return replace(found, checked=checked, differences=(*found.differences, *posed.differences))
 
     def prune(self, table: Table) -> Model:
         """A minimal network with the same predictions on the training rows, and no higher an
