@@ -19,4 +19,5 @@ def text_below(x: float, digits: int = 10) -> str:
 def _text(x: float, digits: int, rounding: str) -> str:
     if not math.isfinite(x):
         return f"{x:g}"
-    return f"{Context(prec=digits, rounding=rounding).create_decimal(float(x)):.{digits}g}"
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(float(x))
+    return f"{float(rounded):.{digits}g}"  # the same digits, since doubles keep fifteen
