@@ -19,6 +19,7 @@ from torch.nn import Linear, ReLU, Sequential, Tanh
 import cvxnn
 from conftest import make_data
 from cvxnn import ConvergenceWarning, GatedReLUNetwork, ReLUNetwork
+from cvxnn.digits import text_below
 from cvxnn.improvement import Improvement, improve
 
 D = 3
@@ -245,7 +246,8 @@ def test_the_text_says_what_is_proven_and_what_is_not():
     first, proven, not_proven = str(result).splitlines()
     assert first.startswith(f"squared objective {result.before:.6g} -> {result.after:.6g}")
     assert f"neurons 8 -> {result.n_neurons_after}" in first
-    assert f"is below {result.certificate.lower_bound:.6g} (relative gap" in proven
+    bound = text_below(result.certificate.lower_bound, 6)
+    assert f"is below {bound} (relative gap" in proven
     assert "with these patterns" in proven
     assert "other patterns" in not_proven
     assert "new data" in not_proven

@@ -103,7 +103,7 @@ def test_rigour_costs_nothing_to_speak_of(loss, output_bias):
     assert certificate.objective == pytest.approx(problem.objective(solution.weights), rel=2e-12)
 
 
-@pytest.mark.parametrize("offset", [1e4, 1e6, 1e9])
+@pytest.mark.parametrize("offset", [1e6, 1e9])
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_targets_far_from_zero(penalty, loss, offset):

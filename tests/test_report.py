@@ -551,8 +551,14 @@ def test_a_certificate_in_words(classifier, gated, regressor):
     for bound, words in [(0.0, "Nothing is proven"), (certificate.objective, "up to rounding")]:
         model.certificate_ = replace(certificate, lower_bound=bound)
         assert words in contents_of(model, *regressor[1:3]).claims.verdict
-    model.certificate_ = replace(certificate, dual_infeasibility=1e-12)
-    assert "Without a penalty" in dict(contents_of(model, *regressor[1:3]).claims.proven)
+    model.certificate_ = replace(certificate, dual_infeasibility=1e-12, radius=12.345)
+    within = dict(contents_of(model, *regressor[1:3]).claims.proven)["Without a penalty"]
+    assert "sum to at most 12.3," in within
+    rounding = "More digits than floating-point numbers have."
+    assert rounding not in dict(contents_of(model, *regressor[1:3]).claims.not_proven)
+    model.certificate_ = replace(certificate, caveats=("2 weight vectors are not inside",))
+    told = dict(contents_of(model, *regressor[1:3]).claims.not_proven)
+    assert told[rounding] == "2 weight vectors are not inside."
 
 
 def test_bounds_are_rounded_to_where_they_hold():
