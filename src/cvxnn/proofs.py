@@ -106,7 +106,7 @@ def zero_objective_above(problem: ConvexProblem) -> float:
     """The objective of the zero weights, as `objective_above` computes it."""
     Z = array_namespace(problem.loss.Y).zeros_like(double(problem.loss.Y))
     bias = problem.loss.intercept(Z) if problem.output_bias else None
-    return objective_above(problem, np.zeros(problem.weight_shape), Z, bias)
+    return _with_margin(problem.loss.value_above(Ball(to_numpy(Z)), bias))
 
 
 def network_objective_above(problem: Any, U: np.ndarray, bias: np.ndarray | None) -> float:
@@ -119,10 +119,13 @@ def network_objective_above(problem: Any, U: np.ndarray, bias: np.ndarray | None
 def _total(
     problem: ConvexProblem, U: np.ndarray, predictions: Ball, bias: np.ndarray | None
 ) -> float:
-    loss = problem.loss.value_above(predictions, bias)
-    penalty = problem.penalty.value_above(U)
-    total = (loss + penalty) * (1 + 2 * MARGIN)
-    return math.inf if math.isnan(total) else total
+    return _with_margin(
+        problem.loss.value_above(predictions, bias) + problem.penalty.value_above(U)
+    )
+
+
+def _with_margin(value: float) -> float:
+    return math.inf if math.isnan(value) else value * (1 + 2 * MARGIN)
 
 
 def _prediction_error(problem: ConvexProblem, U: np.ndarray) -> np.ndarray:
@@ -220,8 +223,8 @@ def _magnitudes(operator: Any, R: np.ndarray, n: int) -> np.ndarray:
 def _fine(problem: ConvexProblem, G: np.ndarray, error: np.ndarray, precise: float) -> bool:
     """Whether the error of the products costs no more than `precise` of the scaling, or of the
     conjugate of a penalty that is no norm."""
-    norm = np.any(np.isfinite(problem.penalty.dual_limit_below(G, error[None])))
-    size = problem.lam if norm else float(np.max(np.abs(G), initial=0.0))
+    smooth = problem.penalty_name == "l2" or problem.lam == 0
+    size = float(np.max(np.abs(G), initial=0.0)) if smooth else problem.lam
     return bool(np.max(error, initial=0.0) <= precise * size)
 
 
