@@ -167,7 +167,7 @@ def page(content: dict[str, Any]) -> str:
             *verdict,
             "",
             f"Measured on {facts['date']} with `{content['command']}` in "
-            f"{content['seconds'] / 60:.0f} minutes, added up over the problems,: {facts['cpu']}, "
+            f"{content['seconds'] / 60:.0f} minutes (summed over the problems): {facts['cpu']}, "
             f"{facts['system']}, Python {facts['python']}, {packages}.",
             "",
         ]
