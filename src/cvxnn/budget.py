@@ -1,0 +1,139 @@
+"""What a run may take, and what it has taken: seconds, and products over the data.
+
+Whoever starts a run opens a budget with `spend`. Whatever works below it counts its products and
+looks at the clock between two pieces of work, with `look`, which ends the run by an exception once
+the time is up. A piece of work cannot be interrupted, neither by a limit nor by Ctrl-C, so none is
+predicted to take longer than `Budget.longest`; where a method has no smaller pieces, `allows` says
+whether to take another one. Predictions come from sizes, so that the same problem with the same
+limit is solved by the same steps on every machine, however busy it is.
+
+A budget belongs to the thread that opened it, so runs in several threads have one each.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+# What one thread does in a second on a slow machine: operations of dense linear algebra in float64.
+RATE = 1e10
+LONGEST, SHARE = 0.5, 0.05  # of a piece of work: seconds, or a share of the limit if that is more
+PIECE = 0.1  # seconds of the pieces that work is cut into where that can be chosen
+SILENCE = 0.7  # seconds after which somebody who listens is told that a run is alive
+
+
+class OutOfTimeError(Exception):
+    """The time of a run is up. It never leaves `solve`."""
+
+
+@dataclass
+class Passes:
+    """Products over all the data so far; one with some of the patterns is a fraction."""
+
+    forward: float = 0.0
+    adjoint: float = 0.0
+
+    @property
+    def total(self) -> int:
+        return math.ceil(self.forward + self.adjoint - 1e-6)  # sums of fractions are rounded
+
+
+class Budget:
+    """The time and the products of one run.
+
+    seconds : until it has to end.
+    on_silence : called when nothing was told for a while (see `told`).
+    clock : seconds from some beginning; tests have one of their own.
+    """
+
+    def __init__(
+        self,
+        seconds: float = math.inf,
+        on_silence: Callable[[], object] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.seconds, self.on_silence, self._clock = seconds, on_silence, clock
+        self.started = self._told = clock()
+        self.passes = Passes()
+        self.doing = ""  # what takes so long, in words
+
+    @property
+    def taken(self) -> float:
+        return self._clock() - self.started
+
+    @property
+    def left(self) -> float:
+        return self.seconds - self.taken
+
+    @property
+    def longest(self) -> float:
+        """What a piece of work may be predicted to take."""
+        return max(LONGEST, SHARE * self.seconds)
+
+    def told(self) -> None:
+        """Somebody who listens has heard of this run just now."""
+        self._told = self._clock()
+
+    def look(self) -> None:
+        now = self._clock()
+        if now - self.started >= self.seconds:
+            raise OutOfTimeError
+        if self.on_silence is not None and now - self._told >= SILENCE:
+            self._told = now
+            self.on_silence()
+
+
+_current: ContextVar[Budget | None] = ContextVar("cvxnn_budget", default=None)
+
+
+@contextmanager
+def spend(budget: Budget) -> Iterator[Budget]:
+    """Open a budget for what is done inside; one within another ends no later than that."""
+    outer = _current.get()
+    if outer is not None:
+        budget.seconds = min(budget.seconds, outer.left)
+    before = _current.set(budget)
+    try:
+        yield budget
+    finally:
+        _current.reset(before)
+        if outer is not None:
+            outer.passes.forward += budget.passes.forward
+            outer.passes.adjoint += budget.passes.adjoint
+
+
+def look() -> None:
+    """Look at the clock, between two pieces of work: raises once the time of the run is up."""
+    budget = _current.get()
+    if budget is not None:
+        budget.look()
+
+
+def allows(seconds: float) -> bool:
+    """Whether a piece of work that is predicted to take so long may be done in one go."""
+    budget = _current.get()
+    return seconds <= (math.inf if budget is None else budget.longest)
+
+
+def seconds_left() -> float:
+    budget = _current.get()
+    return math.inf if budget is None else max(budget.left, 0.0)
+
+
+def doing(what: str) -> None:
+    """Say what takes long, for whoever listens."""
+    budget = _current.get()
+    if budget is not None:
+        budget.doing = what
+
+
+def count(*, forward: float = 0.0, adjoint: float = 0.0) -> None:
+    """Count products over the data."""
+    budget = _current.get()
+    if budget is not None:
+        budget.passes.forward += forward
+        budget.passes.adjoint += adjoint
