@@ -15,6 +15,7 @@ import torch
 
 import cvxnn
 from cvxnn import RFISTA, CGReLU, GatedReLUNetwork, Patterns, lambda_max, sample_patterns, solve
+from cvxnn.budget import Budget, spend
 
 DEFAULT_TOL = 1e-4
 LAM = 0.5
@@ -637,23 +638,23 @@ BAD_WARM_START = {
 
 @pytest.mark.parametrize(("settings", "error", "message"), as_params(BAD_SOLVE))
 def test_bad_settings_are_refused_before_any_work(problem, settings, error, message):
-    with pytest.raises(error, match=message):
+    with spend(Budget()) as spent, pytest.raises(error, match=message):
         solve(problem, **settings)
-    assert problem.operator.passes.total == 0
+    assert spent.passes.total == 0
 
 
 @pytest.mark.parametrize(("settings", "error", "message"), as_params(BAD_RFISTA))
 def test_bad_settings_of_a_solver_are_refused_before_any_work(problem, settings, error, message):
-    with pytest.raises(error, match=message):
+    with spend(Budget()) as spent, pytest.raises(error, match=message):
         solve(problem, "rfista", **settings)
-    assert problem.operator.passes.total == 0
+    assert spent.passes.total == 0
 
 
 @pytest.mark.parametrize(("start", "error", "reason"), as_params(BAD_WARM_START))
 def test_bad_warm_starts_are_refused_before_any_work(problem, start, error, reason):
-    with pytest.raises(error):
+    with spend(Budget()) as spent, pytest.raises(error):
         solve(problem, warm_start=start)
-    assert problem.operator.passes.total == 0
+    assert spent.passes.total == 0
 
 
 @pytest.mark.parametrize(("start", "error", "reason"), as_params(BAD_WARM_START))

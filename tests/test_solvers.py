@@ -123,7 +123,7 @@ def test_auto_takes_least_squares_solvers_where_they_apply(monkeypatch):
     assert cvxnn.solve(make_problem().with_lam(0)).solver.name == "direct"
     relu = cvxnn.CReLU.from_gated(make_problem().with_lam(0))
     assert cvxnn.solve(relu).solver.name == "decomposition"
-    monkeypatch.setattr("cvxnn.problems.MAX_KERNEL_ROWS", 10)
+    monkeypatch.setattr("cvxnn.least_squares.MAX_KERNEL_ROWS", 10)
     large = make_problem(penalty="l2")
     assert cvxnn.solve(large).solver.name == "lsmr"
     with pytest.raises(ValueError, match=r"takes n <= .*lsmr"):

@@ -95,12 +95,6 @@ def row_squares(X: Array) -> np.ndarray:
     return (X * X).sum(axis=1) if is_sparse(X) else np.einsum("ij,ij->i", X, X)
 
 
-def gram(X: Array) -> Array:
-    """X X', dense."""
-    K = X @ X.T
-    return K.toarray() if is_sparse(K) else K
-
-
 def blocks(n: int, size: int) -> Iterator[slice]:
     """Slices that cover range(n) in pieces of at most `size`."""
     size = max(1, size)

@@ -19,8 +19,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from cvxnn.arrays import blocks
+
 # What one thread does in a second on a slow machine: operations of dense linear algebra in float64.
-RATE = 1e10
+RATE = 2e10
+SPARSE_RATE = 5e8  # and of products with sparse matrices
 LONGEST, SHARE = 0.5, 0.05  # of a piece of work: seconds, or a share of the limit if that is more
 PIECE = 0.1  # seconds of the pieces that work is cut into where that can be chosen
 SILENCE = 0.7  # seconds after which somebody who listens is told that a run is alive
@@ -32,10 +35,12 @@ class OutOfTimeError(Exception):
 
 @dataclass
 class Passes:
-    """Products over all the data so far; one with some of the patterns is a fraction."""
+    """Products over all the data so far, and their time; one with some of the patterns is a
+    fraction."""
 
     forward: float = 0.0
     adjoint: float = 0.0
+    seconds: float = 0.0
 
     @property
     def total(self) -> int:
@@ -48,6 +53,8 @@ class Budget:
     seconds : until it has to end.
     on_silence : called when nothing was told for a while (see `told`).
     clock : seconds from some beginning; tests have one of their own.
+
+    `reserve` are seconds that are kept back for its end, for a certificate.
     """
 
     def __init__(
@@ -59,6 +66,7 @@ class Budget:
         self.seconds, self.on_silence, self._clock = seconds, on_silence, clock
         self.started = self._told = clock()
         self.passes = Passes()
+        self.reserve = 0.0
         self.doing = ""  # what takes so long, in words
 
     @property
@@ -74,13 +82,17 @@ class Budget:
         """What a piece of work may be predicted to take."""
         return max(LONGEST, SHARE * self.seconds)
 
+    def last_call(self) -> None:
+        """What is left is for the end, and may take as long as a piece of work."""
+        self.seconds, self.reserve = self.seconds + self.longest, 0.0
+
     def told(self) -> None:
         """Somebody who listens has heard of this run just now."""
         self._told = self._clock()
 
     def look(self) -> None:
         now = self._clock()
-        if now - self.started >= self.seconds:
+        if now - self.started >= self.seconds - self.reserve:
             raise OutOfTimeError
         if self.on_silence is not None and now - self._told >= SILENCE:
             self._told = now
@@ -104,6 +116,11 @@ def spend(budget: Budget) -> Iterator[Budget]:
         if outer is not None:
             outer.passes.forward += budget.passes.forward
             outer.passes.adjoint += budget.passes.adjoint
+            outer.passes.seconds += budget.passes.seconds
+
+
+def current() -> Budget | None:
+    return _current.get()
 
 
 def look() -> None:
@@ -124,6 +141,12 @@ def seconds_left() -> float:
     return math.inf if budget is None else max(budget.left, 0.0)
 
 
+def limits_of_highs() -> dict[str, float]:
+    """The options of HiGHS that end it with the run."""
+    left = seconds_left()
+    return {"time_limit": left} if math.isfinite(left) else {}
+
+
 def doing(what: str) -> None:
     """Say what takes long, for whoever listens."""
     budget = _current.get()
@@ -131,9 +154,23 @@ def doing(what: str) -> None:
         budget.doing = what
 
 
-def count(*, forward: float = 0.0, adjoint: float = 0.0) -> None:
-    """Count products over the data."""
+@contextmanager
+def product(*, forward: float = 0.0, adjoint: float = 0.0) -> Iterator[None]:
+    """Count a product over the data, or a fraction of one, and its time."""
     budget = _current.get()
-    if budget is not None:
-        budget.passes.forward += forward
-        budget.passes.adjoint += adjoint
+    if budget is None:
+        yield
+        return
+    budget.passes.forward += forward
+    budget.passes.adjoint += adjoint
+    before = budget.taken
+    yield
+    budget.passes.seconds += budget.taken - before
+
+
+def pieces(n: int, size: int) -> Iterator[slice]:
+    """Slices that cover range(n) in pieces of at most `size`, with a look at the clock before
+    each."""
+    for piece in blocks(n, size):
+        look()
+        yield piece

@@ -144,6 +144,7 @@ def prove(
     enough: float = -1.0,
     precise: float = proofs.PRECISE,
     refuse: bool = True,
+    bounded: bool = True,
 ) -> Proof:
     """The certificate of weights, and of the weights that it speaks about: those of C-ReLU are
     lifted into their cones where rounding may have left them outside.
@@ -151,7 +152,8 @@ def prove(
     `start` may speed up the bound of Theta (see `problem.dual_correlation`); if that leaves a
     relative gap of at most `enough`, no other candidate is tried. Products whose error costs more
     than `precise` of the bound are made again in parts. With `refuse`, weights that are outside
-    their cones by more than rounding are an error, else a caveat.
+    their cones by more than rounding are an error, else a caveat. Without `bounded` the lower bound
+    is 0, which costs nothing: no loss is negative.
     """
     from cvxnn.problems import check_problem  # which certifies nothing by itself
 
@@ -176,7 +178,9 @@ def prove(
             network_objective = proofs.network_objective_above(problem, U, bias)
     bounds = _Bounds(problem, U, unproven, precise)
     bound = None
-    if Theta is not None:
+    if not bounded:
+        bound, enough = _Bound(0.0, array_namespace(Z).zeros_like(Z)), math.inf
+    elif Theta is not None:
         bound = bounds.of(double(Theta), start)
     if bound is None or relative_gap(objective, bound.value, zero_objective) > enough:
         other = bounds.of(problem.loss.gradient(Z))

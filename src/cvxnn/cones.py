@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn import native
+from cvxnn import budget, native
 from cvxnn.arrays import Array, blocks, divide_rows, is_sparse, row_squares
 from cvxnn.interiors import TIE, InteriorError, nudge, relative_interior
 from cvxnn.patterns import Patterns
@@ -108,6 +108,12 @@ class Cones:
         """Room for the active rows of a block, which are independent, and one more."""
         return (min(self.n, self.d) if is_sparse(self.X) else self.d) + 1
 
+    @property
+    def _many_blocks(self) -> int:
+        """Blocks whose products with all rows take a moment, and little memory."""
+        moment = budget.PIECE * budget.RATE / (2 * self.n * self.d)
+        return min(_BLOCK // self.n, int(moment))
+
     @cached_property
     def _layouts(self) -> tuple[np.ndarray, np.ndarray]:
         return native.layout_rows(self.X)
@@ -119,7 +125,7 @@ class Cones:
     def violation(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """How far each block is outside, at its worst row: (B,); 0 inside."""
         worst = np.zeros(len(V))
-        for part in blocks(len(V), _BLOCK // self.n):
+        for part in budget.pieces(len(V), self._many_blocks):
             worst[part] = self.residuals(V[part], pattern[part]).min(axis=1)
         return np.maximum(-worst, 0.0)
 
@@ -143,6 +149,7 @@ class Cones:
             points[unresolved] = np.array([self._nudged(i) for i in unresolved.tolist()])
             unresolved = unresolved[~self._strict(points[unresolved], unresolved)]
         for i in unresolved.tolist():
+            budget.look()
             point, tight = self.relative_interior(i)
             points[i] = np.nan if tight.any() else point / np.linalg.norm(point)
         return points
@@ -287,7 +294,7 @@ class Cones:
         if i not in self._spans:
             span = np.zeros((self.d, 0))
             tight = np.flatnonzero(self.relative_interior(i)[1])
-            for part in blocks(len(tight), max(64, min(2 * self.d, _BLOCK // self.d))):
+            for part in budget.pieces(len(tight), max(64, min(2 * self.d, _BLOCK // self.d))):
                 new = self.X[tight[part]]
                 new = new.toarray() if is_sparse(new) else new
                 for _ in range(2):
@@ -370,7 +377,7 @@ class Cones:
     def _parts(self, n_blocks: int) -> Iterator[tuple[slice, slice]]:
         """Blocks and rows whose products fit into the cache."""
         for rows in blocks(self.n, 8192):
-            for part in blocks(n_blocks, _CACHED // (rows.stop - rows.start)):
+            for part in budget.pieces(n_blocks, _CACHED // (rows.stop - rows.start)):
                 yield part, rows
 
     def project(
@@ -423,7 +430,7 @@ class Cones:
             )
             return result, state
         result = np.empty_like(points)
-        for part in blocks(B, _BLOCK // max(self.n, d * d)):
+        for part in budget.pieces(B, _BLOCK // max(self.n, d * d)):
             search = _Projection(
                 self,
                 points[part],
@@ -447,6 +454,7 @@ class Cones:
     ) -> np.ndarray:
         result = np.empty_like(points)
         for b, point in enumerate(points):
+            budget.look()
             search = _SparseProjection(self.X, self.signs[pattern[b]], point)
             start = state.rows[b, : state.count[b]]
             result[b] = search.run(start, float(enough[b]), max_rows)
@@ -459,7 +467,7 @@ class Cones:
         slack = np.full(len(V), np.inf)
         if not self.live.any():
             return slack
-        for part in blocks(len(V), _BLOCK // self.n):
+        for part in budget.pieces(len(V), self._many_blocks):
             slack[part] = self.residuals(V[part], pattern[part])[:, self.live].min(axis=1)
         return slack
 
@@ -557,6 +565,7 @@ class _Projection:
     def run(self, max_iter: int) -> np.ndarray:
         live = np.arange(len(self.points))
         for _ in range(max_iter):
+            budget.look()
             if len(live) == 0:
                 break
             accepted = self._solve_on_active_rows(live)
@@ -724,6 +733,7 @@ class _SparseProjection:
         self._set_rows(start, np.zeros(len(start)))
         w = self._settle()
         for _ in range(MAX_SPARSE_STEPS):
+            budget.look()
             size = float(np.linalg.norm(w))
             if size <= ZERO * self.scale or (len(self.rows) >= d and size <= TIE * self.scale):
                 return np.zeros_like(w)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
+from cvxnn import budget
 from cvxnn.arrays import is_sparse
 from cvxnn.certificates import Certificate, certify
 from cvxnn.cones import ActiveRows, Cones
@@ -169,7 +170,7 @@ def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Deco
 
 def closed_form(blocks: _Blocks) -> _Result:
     """w = X~^+ (-X~u)_+ for full row rank, with X~^+ = X^+ (2D - I)."""
-    singular_values = np.linalg.svd(blocks.X, compute_uv=False)
+    singular_values = _singular_values(blocks.X)
     if not _full_row_rank(blocks.X, singular_values):
         raise ValueError(
             "method 'closed-form' needs X of full row rank (n <= d and independent rows), got "
@@ -194,10 +195,16 @@ def linear_program(blocks: _Blocks) -> _Result:
     w = np.zeros_like(blocks.u)
     d = w.shape[1]
     for i, (signs, b) in enumerate(zip(blocks.signs, blocks.shortage(), strict=True)):
+        budget.look()
         answer = linprog(
-            np.zeros(d), A_ub=-signs[:, None] * blocks.X, b_ub=-b, bounds=[(None, None)] * d
+            np.zeros(d),
+            A_ub=-signs[:, None] * blocks.X,
+            b_ub=-b,
+            bounds=[(None, None)] * d,
+            options=budget.limits_of_highs(),
         )
         if answer.x is None:
+            budget.look()
             raise RuntimeError(f"HiGHS found no decomposition: {answer.message}")
         w[i] = answer.x
     return _Result(w)
@@ -258,6 +265,7 @@ def conic(blocks: _Blocks, backend: str) -> _Result:
     for i, (row, sign, short) in enumerate(
         zip(blocks.u, blocks.signs, blocks.shortage(), strict=True)
     ):
+        budget.look()
         size = np.linalg.norm(row)  # cones: solve for a unit block, whatever the units
         u.value, signs.value, b.value = row / size, sign.astype(float), short / size
         program.solve(solver=backend)
@@ -285,7 +293,7 @@ def approximate(blocks: _Blocks, rho: float, tol: float, max_iter: int) -> _Resu
                 break
     except StalledError:
         pass  # as good as rounding lets it be
-    singular_values = np.linalg.svd(blocks.X, compute_uv=False)
+    singular_values = _singular_values(blocks.X)
     bound = 2 * rho / singular_values[-1] if _full_row_rank(blocks.X, singular_values) else None
     return _Result(w[:, :, 0], violation_bound=bound)
 
@@ -376,6 +384,12 @@ def _tight_row_bounds(blocks: _Blocks, active: ActiveRows) -> np.ndarray:
             values = values[values > values[0] * max(blocks.X.shape) * np.finfo(float).eps]
             bounds[i] = 1 + 2 * values[0] / values[-1]
     return bounds
+
+
+def _singular_values(X: np.ndarray) -> np.ndarray:
+    """Of X with no more rows than columns, which alone may have full row rank; else none."""
+    n, d = X.shape
+    return np.linalg.svd(X, compute_uv=False) if n <= d else np.zeros(1)
 
 
 def _full_row_rank(X: np.ndarray, singular_values: np.ndarray) -> bool:

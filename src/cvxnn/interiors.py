@@ -22,6 +22,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csc_array, eye_array, hstack, issparse, vstack
 
+from cvxnn import budget
 from cvxnn.arrays import Array, divide_columns, divide_rows, is_sparse, row_squares
 
 TIE = 1e-9  # a residual of unit vectors below this is a tie
@@ -225,7 +226,9 @@ def _by_sparse_program(A: Array) -> tuple[np.ndarray, np.ndarray]:
 def _solve(c: np.ndarray, A: Any, b: np.ndarray, bounds: list[Any]) -> Any:
     """The first answer of the methods of HiGHS; that there is none counts as one."""
     for method in METHODS:
-        answer = linprog(c, A_ub=A, b_ub=b, bounds=bounds, method=method)
+        budget.look()
+        limits = budget.limits_of_highs()
+        answer = linprog(c, A_ub=A, b_ub=b, bounds=bounds, method=method, options=limits)
         if answer.x is not None or answer.status == 2:
             break
     return answer

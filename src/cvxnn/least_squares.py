@@ -12,19 +12,31 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
-from cvxnn.arrays import Array, blocks, divide_columns, is_sparse, like, to_numpy
+from cvxnn import budget
+from cvxnn.arrays import Array, divide_columns, is_sparse, like, to_numpy
 from cvxnn.operators import ExpandedMatrix
 from cvxnn.patterns import column_norms
 
-MAX_KERNEL_ROWS = 5000  # an n x n eigen-decomposition: 200 MB and a minute at this size
+MAX_KERNEL_ROWS = 5000  # an n x n eigen-decomposition: 200 MB and half a minute at this size
+EIGEN_WORK = 10  # operations of an eigen-decomposition for each n^3, and of a singular one
 MAX_FACTOR_WORK = 2 * 10**10  # n^2 p d, of factorizations of M' in pieces: some seconds
 
 
 class KernelFactor:
     """M M' = Q diag(values) Q', cut at the numerical rank."""
 
+    @staticmethod
+    def fits(n: int) -> bool:
+        """Whether a kernel of n rows may be factored, in the time that there is."""
+        return n <= MAX_KERNEL_ROWS and budget.allows(KernelFactor.seconds(n))
+
+    @staticmethod
+    def seconds(n: int) -> float:
+        return EIGEN_WORK * n**3 / budget.RATE
+
     def __init__(self, operator: ExpandedMatrix) -> None:
         self.operator = operator
+        budget.doing(f"factoring a kernel of {operator.n} x {operator.n}")
         values, vectors = np.linalg.eigh(to_numpy(operator.kernel()))
         kept = values > max(values[-1], 0.0) * len(values) * np.finfo(np.float64).eps
         self.values, self.range_basis = values[kept], vectors[:, kept]
@@ -75,19 +87,29 @@ class RangeComplement:
     square its condition number; for sparse data or where it takes too long from the kernel, or by
     LSMR."""
 
-    def __init__(self, operator: ExpandedMatrix) -> None:
+    @staticmethod
+    def method_for(operator: ExpandedMatrix) -> str:
+        """The best one for these sizes, and for the time that there is."""
+        n, columns = operator.n, operator.p * operator.d
+        longest = max(6 * min(columns, n) * n**2, EIGEN_WORK * n * min(columns, n) ** 2)
+        few = n**2 * columns <= MAX_FACTOR_WORK and budget.allows(longest / budget.RATE)
+        if few and not is_sparse(operator.X):
+            return "qr"
+        return "kernel" if KernelFactor.fits(n) else "lsmr"
+
+    def __init__(self, operator: ExpandedMatrix, method: str) -> None:
         units = column_norms(to_numpy(operator.X, keep_sparse=True))
         self.operator = operator.with_data(divide_columns(operator.X, units))
-        n, self._basis = operator.n, None
-        if n**2 * operator.p * operator.d <= MAX_FACTOR_WORK and not is_sparse(operator.X):
+        self._basis = None
+        if method == "qr":
             self._basis = self._range_basis()
-        elif n <= MAX_KERNEL_ROWS:
+        elif method == "kernel":
             self._basis = KernelFactor(self.operator).range_basis
 
     def _range_basis(self) -> np.ndarray:
         X, mask = to_numpy(self.operator.X), self.operator.mask
         R: Any = np.zeros((0, len(X)))
-        for patterns in blocks(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
+        for patterns in budget.pieces(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
             piece = mask.T[patterns, None, :] * X.T
             R = np.linalg.qr(np.vstack([R, piece.reshape(-1, len(X))]), mode="r")
         _, values, vectors = np.linalg.svd(R, full_matrices=False)

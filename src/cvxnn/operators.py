@@ -13,22 +13,18 @@ Sparse data have an operator of their own, which multiplies with X pattern by pa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cvxnn import native
+from cvxnn import budget, native, panels
 from cvxnn.arrays import (
     Array,
     array_namespace,
     astype,
-    blocks,
-    gram,
     is_double,
     is_sparse,
     like,
@@ -39,29 +35,16 @@ from cvxnn.arrays import (
 _BLOCK = 2**22  # entries of D U held at a time
 
 
-@dataclass
-class Passes:
-    """Products over all the data so far; one with some of the patterns is a fraction."""
-
-    forward: float = 0.0
-    adjoint: float = 0.0
-
-    @property
-    def total(self) -> int:
-        return math.ceil(self.forward + self.adjoint - 1e-6)  # sums of fractions are rounded
-
-
 class ExpandedMatrix:
     """[D_1 X ... D_p X] for data X (n, d) of any array library and a NumPy mask (n, p).
 
-    `passes` counts the passes over the data, those of the double twin and of selections included.
+    Products are counted in the budget of the run, those of the double twin and of selections, too.
     """
 
     def __init__(self, X: Array, mask: np.ndarray, *, cache_bytes: int = 2**29) -> None:
         self.X = X
         self.n, self.d = X.shape
         self.p = mask.shape[1]
-        self.passes = Passes()
         self._pass = 1.0  # what a product counts
         self._mask = mask
         self._patterns: slice | np.ndarray = slice(None)  # the columns of the mask
@@ -86,7 +69,10 @@ class ExpandedMatrix:
 
     def forward(self, U: Array) -> Array:
         """M U: (p, d, C) -> (n, C). Costs only as much as there are non-zero blocks."""
-        self.passes.forward += self._pass
+        with budget.product(forward=self._pass):
+            return self._forward(U)
+
+    def _forward(self, U: Array) -> Array:
         if self._bits is not None and native.library() is not None:  # a pickle may have travelled
             return self._bits.forward(self.X, U)
         xp, C = self._xp, U.shape[2]
@@ -103,8 +89,8 @@ class ExpandedMatrix:
 
     def adjoint(self, R: Array) -> Array:
         """M'R: (n, C) -> (p, d, C), in the precision of X."""
-        self.passes.adjoint += self._pass
-        return self._adjoint(self.X, R)
+        with budget.product(adjoint=self._pass):
+            return self._adjoint(self.X, R)
 
     def _adjoint(self, X: Array, R: Array) -> Array:
         if self._bits is not None and native.library() is not None:
@@ -143,13 +129,13 @@ class ExpandedMatrix:
 
     def kernel(self) -> Array:
         """M M' = (X X') o (D D'), n x n whatever p and d are."""
-        xp, mask = self._xp, self.mask
+        mask = self.mask
         total = None
-        for patterns in blocks(self.p, _BLOCK // self.n):
+        for patterns in budget.pieces(self.p, _BLOCK // self.n):
             D = like(self.X, mask[:, patterns].astype(np.float64))
-            piece = xp.matmul(D, D.T)
+            piece = panels.gram(D)
             total = piece if total is None else total + piece
-        return total * gram(self.X)
+        return total * panels.gram(self.X)
 
     @cached_property
     def mask_by_pattern(self) -> np.ndarray:
@@ -190,10 +176,11 @@ class ExpandedMatrix:
             self._twins[name] = twin
         return self._twins[name]
 
-    def _row_blocks(self, C: int) -> list[slice]:
+    def _row_blocks(self, C: int) -> Iterator[slice]:
         # without a float mask the converted rows count too
         width = self.d * C + (self.p if self._float_mask is None else 0)
-        return list(blocks(self.n, _BLOCK // width))
+        moment = budget.PIECE * budget.RATE / max(1, 2 * self.p * self.d * C)
+        return budget.pieces(self.n, min(_BLOCK // width, int(moment)))
 
     def _mask_rows(self, rows: slice) -> Array:
         """Rows of the mask as floating numbers, transposed: (p, rows)."""
@@ -209,11 +196,11 @@ class ExpandedMatrix:
         if 2 * n_active > self.p:
             return flat, mask
         indices = xp.nonzero(active)[0]
-        key = to_numpy(active).tobytes()
-        if self._active is None or key != self._active[0]:
-            self._active = None  # before the new one is made: it may be large
-            self._active = key, xp.take(mask, indices, axis=0)
-        return xp.take(flat, indices, axis=0), self._active[1]
+        key, kept = to_numpy(active).tobytes(), self._active  # another thread may set the next one
+        if kept is None or key != kept[0]:
+            self._active = kept = None  # before the new one is made: it may be large
+            self._active = kept = key, xp.take(mask, indices, axis=0)
+        return xp.take(flat, indices, axis=0), kept[1]
 
 
 class _Bits:
@@ -238,10 +225,10 @@ class _Bits:
         active = native.nonzero_blocks(U)
         if 2 * len(active) > len(U):
             return native.expanded_forward(self.columns, X, U)
-        key = active.tobytes()
-        if self._active is None or key != self._active[0]:
-            self._active = key, self.select(active)
-        return native.expanded_forward(self._active[1].columns, X, U[active])
+        key, kept = active.tobytes(), self._active  # another thread may set the next one
+        if kept is None or key != kept[0]:
+            self._active = kept = key, self.select(active)
+        return native.expanded_forward(kept[1].columns, X, U[active])
 
     def adjoint(self, X: np.ndarray, R: Array) -> np.ndarray:
         return native.expanded_adjoint(self.rows, X, R)
@@ -259,8 +246,7 @@ class SparseExpandedMatrix(ExpandedMatrix):
         """(n, p); kept for a selection, whose products all need it."""
         return self._mask[:, self._patterns]
 
-    def forward(self, U: Array) -> np.ndarray:
-        self.passes.forward += self._pass
+    def _forward(self, U: Array) -> np.ndarray:
         U = np.asarray(U, dtype=self.X.dtype)
         C = U.shape[2]
         fit = np.zeros((self.n, C), dtype=self.X.dtype)
@@ -272,14 +258,13 @@ class SparseExpandedMatrix(ExpandedMatrix):
             fit += products.sum(axis=1)
         return fit
 
-    def adjoint(self, R: Array) -> np.ndarray:
-        self.passes.adjoint += self._pass
-        R = np.asarray(R, dtype=self.X.dtype)
+    def _adjoint(self, X: Array, R: Array) -> np.ndarray:
+        R = np.asarray(R, dtype=X.dtype)
         C = R.shape[1]
-        result = np.empty((self.p, self.d, C), dtype=self.X.dtype)
+        result = np.empty((self.p, self.d, C), dtype=X.dtype)
         for part in self._pattern_blocks(self.p, C):
             residuals = self.mask[:, part, None] * R[:, None, :]
-            products = self.X.T @ residuals.reshape(self.n, -1)
+            products = X.T @ residuals.reshape(self.n, -1)
             result[part] = products.reshape(self.d, -1, C).transpose(1, 0, 2)
         return result
 
@@ -287,7 +272,8 @@ class SparseExpandedMatrix(ExpandedMatrix):
         return np.sqrt(row_squares(self.X) @ self.mask)
 
     def _pattern_blocks(self, p: int, C: int) -> Iterator[slice]:
-        return blocks(p, _BLOCK // ((self.n + self.d) * C))
+        moment = budget.PIECE * budget.SPARSE_RATE / max(1, self.X.nnz * C)
+        return budget.pieces(p, min(_BLOCK // ((self.n + self.d) * C), int(moment)))
 
 
 def expanded_matrix(X: Array, mask: np.ndarray) -> ExpandedMatrix:
@@ -302,10 +288,6 @@ class SignedMatrix:
         self.base = base
         self.X, self.mask = base.X, base.mask
         self.n, self.d, self.p = base.n, base.d, 2 * base.p
-
-    @property
-    def passes(self) -> Passes:
-        return self.base.passes
 
     def forward(self, U: Array) -> Array:
         return self.base.forward(U[: self.base.p, ...] - U[self.base.p :, ...])

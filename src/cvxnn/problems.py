@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cvxnn import budget
 from cvxnn.arrays import (
     Array,
     array_namespace,
@@ -31,7 +32,7 @@ from cvxnn.arrays import (
     with_ones,
 )
 from cvxnn.cones import ActiveRows, Cones, PatternWarning, treat_singular
-from cvxnn.least_squares import MAX_KERNEL_ROWS, KernelFactor, RangeComplement
+from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import HUBER_DELTA, Loss, make_loss
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
@@ -49,6 +50,8 @@ from cvxnn.validation import (
     same_library,
 )
 
+_BLOCK = 2**22  # products of rows and neurons held at a time
+
 
 class ConvexProblem:
     """What both problems share: a loss of a linear operator's predictions plus a penalty.
@@ -59,7 +62,7 @@ class ConvexProblem:
 
     kind: ClassVar[str]
     network: Any  # weights -> the network they stand for
-    kernel_factor: Any  # the factored kernel M M', or None where n is too large for it
+    kernel_factor: Any  # the factored kernel M M'; see `KernelFactor.fits`
 
     patterns: Patterns
     operator: Any
@@ -94,8 +97,9 @@ class ConvexProblem:
             f"{self.penalty_name!r}, lam={self.lam:g})"
         )
 
-    @cached_property
+    @property
     def smooth(self) -> Smooth:
+        """A new one at each use: it remembers the points of one run."""
         return Smooth(self.operator, self.loss)
 
     @cached_property
@@ -142,11 +146,15 @@ class ConvexProblem:
         return B - ones * (xp.sum(ones * B, axis=0) / size)
 
     def _outside_operator(self, B: Array) -> Array:
-        return self._range_complement.of(B)
+        method = RangeComplement.method_for(self.operator_double)
+        if method not in self._range_complements:
+            self._range_complements[method] = RangeComplement(self.operator_double, method)
+        return self._range_complements[method].of(B)
 
     @cached_property
-    def _range_complement(self) -> RangeComplement:
-        return RangeComplement(self.operator_double)
+    def _range_complements(self) -> dict[str, RangeComplement]:
+        """By method: a short time limit asks for another one."""
+        return {}
 
     def _output_bias(self, U: Array) -> np.ndarray | None:
         """The best output bias for these weights."""
@@ -263,9 +271,8 @@ class CGReLU(ConvexProblem):
         )
 
     @cached_property
-    def kernel_factor(self) -> KernelFactor | None:
-        small = self.operator.n <= MAX_KERNEL_ROWS
-        return KernelFactor(self.operator_double) if small else None
+    def kernel_factor(self) -> KernelFactor:
+        return KernelFactor(self.operator_double)
 
 
 class CReLU(ConvexProblem):
@@ -490,11 +497,12 @@ class CReLU(ConvexProblem):
         for k in range(C):
             live = np.flatnonzero(np.any(U[:, :, k] != 0, axis=1))
             signs = np.where(live < m // 2, 1.0, -1.0)
-            Z[:, k] = np.maximum(X @ U[live, :, k].T.astype(np.float64), 0.0) @ signs
+            for rows in budget.pieces(len(Z), _BLOCK // max(1, len(live))):
+                Z[rows, k] = np.maximum(X[rows] @ U[live, :, k].T, 0.0) @ signs
         return Z
 
     @property
-    def kernel_factor(self) -> KernelFactor | None:
+    def kernel_factor(self) -> KernelFactor:
         return self.gated.kernel_factor
 
     def _outside_operator(self, B: Array) -> Array:

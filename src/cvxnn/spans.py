@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve, lapack
 
-from cvxnn.arrays import divide_rows, gram
+from cvxnn import budget, panels
+from cvxnn.arrays import divide_rows
 
 FEW_ROWS = 100  # for which a factor costs next to nothing
 FEW_COLUMNS = 500  # for which the rows, which are no more, are made dense
@@ -50,7 +50,7 @@ class Span:
             z, self.factored = self._iterate(r, tol)
             if not self.factored:
                 return z
-        return cho_solve((self._factor[0], True), r, check_finite=False) if len(r) else r
+        return panels.cholesky_solve(self._factor[0], r) if len(r) else r
 
     def independent(self) -> np.ndarray:
         """Which rows are not in the span of those before them, up to rounding: (k,) boolean."""
@@ -64,6 +64,7 @@ class Span:
         enough = tol * tol * square
         step = r
         for _ in range(MAX_ITERATIONS):
+            budget.look()
             if square <= enough:
                 return z, False
             product = self.A @ self.combine(step)
@@ -80,9 +81,11 @@ class Span:
     @cached_property
     def _factor(self) -> tuple[np.ndarray, float]:
         """The lower Cholesky factor of A A', and the ridge that rounding makes necessary."""
-        K, ridge = gram(self.A), RIDGE
+        K, ridge = panels.gram(self.A), RIDGE
+        diagonal = K.diagonal().copy()
         while True:
-            factor, failed = lapack.dpotrf(K + ridge * np.eye(len(K)), lower=1)
-            if not failed:
+            K.flat[:: len(K) + 1] = diagonal + ridge
+            factor = panels.cholesky(K.copy())
+            if factor is not None:
                 return factor, ridge
             ridge *= 10

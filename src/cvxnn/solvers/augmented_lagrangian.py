@@ -27,8 +27,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cvxnn import native
-from cvxnn.arrays import Array, blocks, is_sparse
+from cvxnn import budget, native, panels
+from cvxnn.arrays import Array, is_sparse
 from cvxnn.cones import ActiveRows
 from cvxnn.penalties import Penalty
 from cvxnn.problems import CReLU
@@ -322,11 +322,11 @@ class Lagrangian(Smooth):
 
     def _parts(self, active: np.ndarray) -> Iterator[slice]:
         """Slices of the active blocks whose products with all rows fit into the cache."""
-        return blocks(len(active), _BLOCK // self.X.shape[0])
+        return budget.pieces(len(active), _BLOCK // self.X.shape[0])
 
     def _signed_products(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
         """X~_b u_b for the active blocks: (k, n)."""
-        return (rows[active] @ self.X.T) * self.signs[self.pattern[active]]
+        return panels.multiply(rows[active], self.X.T) * self.signs[self.pattern[active]]
 
     def _slack(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
         return self.gamma[active] / self.delta - self._signed_products(rows, active)
@@ -334,7 +334,7 @@ class Lagrangian(Smooth):
     def _pull(self, active: np.ndarray, gamma: np.ndarray) -> np.ndarray:
         """X~'gamma for all blocks, zero where gamma is: (2pC, d)."""
         pull = np.zeros((len(self.pattern), self.X.shape[1]), dtype=self.X.dtype)
-        pull[active] = (gamma[active] * self.signs[self.pattern[active]]) @ self.X
+        pull[active] = panels.multiply(gamma[active] * self.signs[self.pattern[active]], self.X)
         return pull
 
 

@@ -6,6 +6,7 @@ package, so that agreement means something. For small problems.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,10 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cvxnn import budget
 from cvxnn.arrays import Array, is_sparse, like, to_numpy
+from cvxnn.budget import OutOfTimeError
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 
 MAX_ENTRIES = 10**8  # of the expanded matrix: 0.8 GB before the solver copies it
+COMPILED = 2e6  # entries of it that CVXPY prepares in a second
+TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "HIGHS": "time_limit"}
 
 
 @dataclass(frozen=True)
@@ -53,14 +58,20 @@ class CVXPY:
                 f"CVXPY has no solver {self.backend!r} here; installed: "
                 f"{', '.join(cp.installed_solvers())}"
             )
+        budget.doing("CVXPY prepares the program")
+        size = problem.operator.n * len(problem.patterns) * problem.operator.d
+        if not budget.allows(size / COMPILED):
+            raise OutOfTimeError(f"CVXPY needs longer to prepare a matrix of {size:.1e} entries")
         U, conic_program = program(cp, problem)
+        settings = {**_time_limit(backend), **self.settings}
         try:
             with warnings.catch_warnings():
                 # "may be inaccurate" is for the certificate to say, with a number
                 warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-                conic_program.solve(solver=backend, **self.settings)
+                conic_program.solve(solver=backend, **settings)
         except cp.error.SolverError as error:
             raise StalledError(f"{backend} gave up: {error}") from error
+        budget.look()
         if any(u.value is None for u in U):
             raise StalledError(f"{backend} ended with status {conic_program.status!r}")
         weights = like(start, np.stack([u.value for u in U], axis=2))
@@ -71,6 +82,14 @@ class CVXPY:
             f"{backend} ended with status {conic_program.status!r} by its own tolerances: "
             "tighten them through settings={...}"
         )
+
+
+def _time_limit(backend: str) -> dict[str, float]:
+    """The setting that ends the solver with the run, for those that have one."""
+    left = budget.seconds_left()
+    if not math.isfinite(left) or backend not in TIME_LIMITS:
+        return {}
+    return {TIME_LIMITS[backend]: max(left, 1e-3)}
 
 
 def program(cp: Any, problem: Any) -> tuple[list[Any], Any]:

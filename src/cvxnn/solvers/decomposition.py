@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cvxnn import budget
 from cvxnn.arrays import Array
+from cvxnn.budget import Budget, OutOfTimeError
 from cvxnn.problems import CReLU
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 from cvxnn.validation import check_choice, check_number
@@ -49,11 +51,14 @@ class ConeDecomposition:
         from cvxnn.solvers.driver import Run, Status, choose
 
         method = choose(problem.gated)
-        run = Run(problem.gated, self.gated_tol, "gap", method.default_max_iter["gap"])
+        spent = budget.current() or Budget()
+        run = Run(problem.gated, self.gated_tol, "gap", method.default_max_iter["gap"], spent)
         steps = run.steps(method, problem.gated.zero_weights(), None)
         status = yield from _with_signs_of_life(steps)
         if status[0] is Status.INTERRUPTED:
             raise KeyboardInterrupt
+        if status[0] is Status.TIME_LIMIT:
+            raise OutOfTimeError("the gated problem was not solved in time")
         result = decompose(run.finish(method, *status), self.method)
         weights = np.concatenate(result.weights, axis=0)
         yield full_iterate(problem, weights)

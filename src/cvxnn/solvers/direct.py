@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cvxnn import budget, least_squares
 from cvxnn.arrays import Array, double, like
-from cvxnn.least_squares import MAX_KERNEL_ROWS, lsmr_solve
+from cvxnn.budget import OutOfTimeError
+from cvxnn.least_squares import KernelFactor, lsmr_solve
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 
 if TYPE_CHECKING:
@@ -38,13 +40,15 @@ class Direct:
         state: Any = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
-        factor = problem.kernel_factor
-        if factor is None:
+        n, most = problem.operator.n, least_squares.MAX_KERNEL_ROWS
+        if n > most:
             raise ValueError(
-                f"solver 'direct' factors an n x n matrix and takes n <= {MAX_KERNEL_ROWS}, "
-                f"got n = {problem.operator.n}; use solver='lsmr'"
+                f"solver 'direct' factors an n x n matrix and takes n <= {most}, "
+                f"got n = {n}; use solver='lsmr'"
             )
-        U = factor.solve(double(problem.loss.Y), _shift(problem))
+        if not budget.allows(KernelFactor.seconds(n)):
+            raise OutOfTimeError(f"factoring {n} x {n} numbers takes too long: use solver='lsmr'")
+        U = problem.kernel_factor.solve(double(problem.loss.Y), _shift(problem))
         yield full_iterate(problem, like(start, U))
         raise StalledError("a factorization is exact up to rounding")
 

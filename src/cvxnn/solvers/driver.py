@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 import math
-import time
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, fields
@@ -17,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from cvxnn import budget, threads
 from cvxnn.arrays import Array, array_namespace, in_numpy, is_double, is_sparse
+from cvxnn.budget import Budget, OutOfTimeError
 from cvxnn.certificates import (
     Certificate,
     Proof,
@@ -25,6 +26,7 @@ from cvxnn.certificates import (
     prove,
     relative_gap,
 )
+from cvxnn.least_squares import KernelFactor
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.problems import ConvexProblem, check_problem
 from cvxnn.proofs import PRECISE, Multipliers
@@ -43,6 +45,8 @@ SOLVERS: dict[str, Any] = {
 DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
+# Passes that a certificate takes, at most, which are kept back of a time limit; with cones, too.
+PASSES_OF_A_PROOF = {"C-GReLU": 6, "C-ReLU": 12}
 # A run diverges if an iterate is worse than the best one by this factor, or not a number.
 DIVERGENCE_FACTOR = 1e8
 
@@ -94,7 +98,8 @@ class NotConvergedError(RuntimeError):
 class Progress:
     """One iteration, as callbacks and the history see it. `objective` and `lower_bound` are the
     best so far, which is what the relative gap compares; `residual` is the measure of the
-    published stopping rule under `stop="paper"`."""
+    published stopping rule under `stop="paper"`. A `note` says what is being done by a run that
+    has not finished an iteration for a while; such signs of life are not in the history."""
 
     n_iter: int
     seconds: float
@@ -104,6 +109,7 @@ class Progress:
     residual: float | None
     step_size: float | None
     n_products: int
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -187,10 +193,13 @@ def solve(
         R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
         that and the constraint gap.
     tol : relative duality gap (default 1e-4), or the measure of the published rule (1e-3).
-    max_iter, max_seconds : limits.
+    max_iter, max_seconds : limits. A run ends in time: it keeps back what its certificate takes,
+        and whatever cannot be interrupted is predicted to take half a second at most, or 5 % of
+        the limit.
     warm_start : weights or a `Solution` to start from; a solution of the same method also hands
         on its step size, multipliers and the like.
-    callback : called with a `Progress` in every iteration; a true answer stops the run.
+    callback : called with a `Progress` in every iteration, and about once a second if iterations
+        take longer than that; a true answer stops the run.
     on_failure : "warn", "raise" or "ignore" if the tolerance is not met.
     options : settings of the solver given by name, for instance `restart=False`.
 
@@ -200,38 +209,38 @@ def solve(
     check_choice(stop, "stop", DEFAULT_TOL)
     check_choice(on_failure, "on_failure", ("warn", "raise", "ignore"))
     tol = DEFAULT_TOL[stop] if tol is None else check_number(tol, "tol", minimum=0)
-    method = _make_solver(problem, solver, options)
-    _check_capabilities(problem, method, stop)
-    limit = (
-        method.default_max_iter[stop]
-        if max_iter is None
-        else check_integer(max_iter, "max_iter", minimum=0)
-    )
-    seconds = (
-        math.inf
-        if max_seconds is None
-        else check_number(max_seconds, "max_seconds", minimum=0, strict=True)
-    )
+    if max_iter is not None:
+        check_integer(max_iter, "max_iter", minimum=0)
+    if max_seconds is not None:
+        check_number(max_seconds, "max_seconds", minimum=0, strict=True)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
-    state = None
-    if isinstance(warm_start, Solution):
-        same = warm_start.solver.name == method.name and _alike(warm_start.problem, problem)
-        state = warm_start.state if same else None
-        warm_start = warm_start.weights
-    start = (
-        problem.zero_weights()
-        if warm_start is None
-        else problem.check_weights(warm_start, "warm_start")
-    )
-
-    run = Run(problem, tol, stop, limit, seconds, callback)
-    solution = run.finish(method, *run.to_the_end(run.steps(method, start, state)))
+    limit = Budget(math.inf if max_seconds is None else float(max_seconds))
+    with threads.single_blas(), budget.spend(limit) as spent:
+        method = _make_solver(problem, solver, options)
+        _check_capabilities(problem, method, stop)
+        start, state = _start_from(warm_start, problem, method)
+        most = method.default_max_iter[stop] if max_iter is None else int(max_iter)
+        run = Run(problem, tol, stop, most, spent, callback)
+        spent.on_silence = None if callback is None else run.sign_of_life
+        solution = run.finish(method, *run.to_the_end(run.steps(method, start, state)))
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     return solution
+
+
+def _start_from(warm_start: Any, problem: ConvexProblem, method: Solver) -> tuple[Array, Any]:
+    """The weights to start from, and the state of an earlier run of the same method."""
+    state = None
+    if isinstance(warm_start, Solution):
+        same = warm_start.solver.name == method.name and _alike(warm_start.problem, problem)
+        state = warm_start.state if same else None
+        warm_start = warm_start.weights
+    if warm_start is None:
+        return problem.zero_weights(), state
+    return problem.check_weights(warm_start, "warm_start"), state
 
 
 def _alike(a: ConvexProblem, b: ConvexProblem) -> bool:
@@ -247,6 +256,10 @@ class _DivergedError(Exception):
     """An iterate is out of bounds."""
 
 
+class _StoppedError(Exception):
+    """The callback asked to stop while an iteration was under way."""
+
+
 class Run:
     """The state of one run: the best point, the best bound, the history."""
 
@@ -256,11 +269,11 @@ class Run:
         tol: float,
         stop: str,
         max_iter: int,
-        max_seconds: float = math.inf,
+        spent: Budget,
         callback: Callable[[Progress], object] | None = None,
     ) -> None:
         self.problem, self.tol, self.stop = problem, tol, stop
-        self.max_iter, self.max_seconds, self.callback = max_iter, max_seconds, callback
+        self.max_iter, self.budget, self.callback = max_iter, spent, callback
         self.zero_objective = problem.loss.zero_value
         self.history: list[Progress] = []
         self.best_U: Array = None
@@ -273,8 +286,7 @@ class Run:
         self.confirm_below = tol
         self.patience = STALL_ITERATIONS
         self._stall_gap, self._stall_iter = math.inf, 0
-        self._passes_before = problem.operator.passes.total
-        self._started = time.perf_counter()
+        self._passes_before, self._started = spent.passes.total, spent.taken
 
     def steps(
         self, method: Solver, start: Array, state: Any
@@ -290,6 +302,10 @@ class Run:
                 yield
         except KeyboardInterrupt:
             return Status.INTERRUPTED, ""
+        except OutOfTimeError as error:
+            return Status.TIME_LIMIT, str(error)
+        except _StoppedError:
+            return Status.STOPPED, ""
         except _DivergedError:
             return Status.DIVERGED, ""
         except StalledError as error:
@@ -307,11 +323,7 @@ class Run:
                 return end.value
 
     def finish(self, method: Solver, status: Status, details: str) -> Solution:
-        if self.best_U is None:  # ended before the first iterate; zero is always feasible
-            self.best_U = self.problem.zero_weights()
-        proof = self.proof
-        if proof is None:
-            proof = self._prove()
+        proof = self.proof or self._last_proof()
         certificate = proof.certificate
         if self.stop == "gap" and certificate.relative_gap <= self.tol:
             status = Status.CONVERGED
@@ -326,7 +338,7 @@ class Run:
             message=self._message(method, status, details, certificate),
             n_iter=max(self.n_iter, 0),
             n_products=self._n_products(),
-            seconds=time.perf_counter() - self._started,
+            seconds=self.budget.taken - self._started,
             history=tuple(self.history),
             solver=method,
             state=self.state,
@@ -358,6 +370,8 @@ class Run:
         progress = self._progress(iterate)
         self.history.append(progress)
         stop_asked = self.callback is not None and bool(self.callback(progress))
+        self.budget.told()
+        self._keep_time_for_a_proof()
         if self._is_converged(progress, iterate):
             return Status.CONVERGED
         if stop_asked:
@@ -374,21 +388,38 @@ class Run:
     def _limit_reached(self, n_iter: int) -> Status | None:
         if n_iter >= self.max_iter:
             return Status.MAX_ITER
-        if time.perf_counter() - self._started >= self.max_seconds:
+        if self.budget.left <= self.budget.reserve:
             return Status.TIME_LIMIT
         return None
 
-    def _progress(self, iterate: Iterate) -> Progress:
+    def _keep_time_for_a_proof(self) -> None:
+        passes = self.budget.passes
+        if math.isfinite(self.budget.seconds) and passes.total:
+            each = passes.seconds / (passes.forward + passes.adjoint)
+            wanted = PASSES_OF_A_PROOF[self.problem.kind] * each
+            self.budget.reserve = min(wanted, self.budget.seconds / 2)
+
+    def _progress(self, iterate: Iterate, note: str = "") -> Progress:
+        objective, lower_bound = self.objective, self.lower_bound
+        if self.best_U is None:  # what is known of the zero model
+            objective, lower_bound = self.zero_objective, 0.0
         return Progress(
-            n_iter=self.n_iter,
-            seconds=time.perf_counter() - self._started,
-            objective=self.objective,
-            lower_bound=self.lower_bound,
-            relative_gap=relative_gap(self.objective, self.lower_bound, self.zero_objective),
+            n_iter=max(self.n_iter, 0),
+            seconds=self.budget.taken - self._started,
+            objective=objective,
+            lower_bound=lower_bound,
+            relative_gap=relative_gap(objective, lower_bound, self.zero_objective),
             residual=iterate.residual,
             step_size=iterate.step_size,
             n_products=self._n_products(),
+            note=note,
         )
+
+    def sign_of_life(self) -> None:
+        """Tell the callback of an iteration that takes long."""
+        what = self.budget.doing or ("preparing" if self.best_U is None else "iterating")
+        if self.callback is not None and self.callback(self._progress(Iterate(), what)):
+            raise _StoppedError
 
     def _is_converged(self, progress: Progress, iterate: Iterate) -> bool:
         if self.stop == "paper":
@@ -405,7 +436,7 @@ class Run:
         self.confirm_below = progress.relative_gap / 2  # rounding fooled us: ask for more
         return False
 
-    def _prove(self, enough: float = -1.0) -> Proof:
+    def _prove(self, enough: float = -1.0, bounded: bool = True) -> Proof:
         return prove(
             self.problem,
             self.best_U,
@@ -414,10 +445,26 @@ class Run:
             enough=enough,
             precise=max(PRECISE, 1e-3 * self.tol) if self.stop == "gap" else PRECISE,
             refuse=False,
+            bounded=bounded,
         )
 
+    def _last_proof(self) -> Proof:
+        """What can be proven of the best point in the time that was kept back for it: at least
+        its objective."""
+        self.budget.on_silence = None
+        self.budget.last_call()
+        if self.best_U is None:  # ended before the first iterate; zero is always feasible
+            self.best_U = self.problem.zero_weights()
+            if math.isfinite(self.budget.seconds):
+                return self._prove(bounded=False)
+        try:
+            return self._prove()
+        except OutOfTimeError:
+            self.budget.seconds = math.inf
+            return self._prove(bounded=False)
+
     def _n_products(self) -> int:
-        return self.problem.operator.passes.total - self._passes_before
+        return self.budget.passes.total - self._passes_before
 
     def _message(
         self, method: Solver, status: Status, details: str, certificate: Certificate
@@ -464,7 +511,7 @@ def choose(problem: ConvexProblem) -> Solver:
         return Newton()
     penalty = type(problem.penalty).__name__
     if penalty in Direct.penalties and _handles_loss(Direct, problem):
-        return LSMR() if problem.kernel_factor is None else Direct()
+        return Direct() if KernelFactor.fits(problem.operator.n) else LSMR()
     # Newton works on NumPy arrays; others stay where they are, on an accelerator perhaps
     if penalty in Newton.penalties and in_numpy(problem.operator.X):
         return Newton()

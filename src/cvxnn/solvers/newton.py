@@ -38,7 +38,7 @@ from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.solvers.newton_blocks import JointBlocks, join_active_rows, make_blocks, row_norms
-from cvxnn.solvers.newton_systems import Linearisation, leading_columns
+from cvxnn.solvers.newton_systems import Linearisation, largest_square, leading_columns
 from cvxnn.solvers.rfista import RFISTA
 
 FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||^2
@@ -98,12 +98,15 @@ class Newton:
             start, _ = problem.make_feasible(start)
         weights = np.asarray(to_numpy(start), dtype=np.float64)
         outputs: list[_Output] = []
-        k = 0
+        k, size = 0, None
         for loss in problem.loss.by_output():
             C = loss.Y.shape[1]
             rows = weights[:, :, k : k + C].transpose(2, 0, 1).reshape(-1, weights.shape[1])
             its = None if state is None else state[len(outputs)]
-            outputs.append(_Output(make_blocks(problem, C), loss, problem.lam, rows, its))
+            blocks = make_blocks(problem, C)
+            if size is None:
+                size = largest_square(leading_columns(blocks.X)) or 1.0
+            outputs.append(_Output(blocks, loss, problem.lam, rows, its, size))
             k += C
         yield self._iterate(problem, outputs, 1)
         failures, best_gap = 0, math.inf
@@ -173,6 +176,7 @@ class _Output:
         lam: float,
         start: np.ndarray,
         state: OutputState | None,
+        size: float,  # the square of the largest singular value of X
     ) -> None:
         self.blocks, self.loss, self.target = blocks, loss, lam
         self.lam = lam  # larger than the target on the way to it
@@ -186,11 +190,8 @@ class _Output:
         self._local = loss.around(self.fit, 1.0)
         self.Z = self.fit if state is None else state.Z
         self.theta: np.ndarray = self._local.gradient(self.Z)
-        leading = leading_columns(blocks.X)
-        largest = float(np.linalg.eigvalsh(leading.T @ leading)[-1]) or 1.0
-        self._sigma_unit = 1 / max(
-            float(np.mean(self._local.root(self.fit).scale ** 2)) * largest, 1e-300
-        )
+        curvature = float(np.mean(self._local.root(self.fit).scale ** 2))
+        self._sigma_unit = 1 / max(curvature * size, 1e-300)
         self.sigma = FIRST_SIGMA * self._sigma_unit
         if state is not None and len(live):
             self.sigma = state.kappa * self._mean_norm() / self.lam

@@ -355,5 +355,4 @@ def make_blocks(problem: ConvexProblem, n_outputs: int) -> JointBlocks:
     operator = problem.operator_double
     if not in_numpy(operator.X):
         operator = ExpandedMatrix(to_numpy(operator.X), operator.mask)
-        operator.passes = problem.operator.passes
     return JointBlocks([GatedBlocks(operator) for _ in range(n_outputs)])

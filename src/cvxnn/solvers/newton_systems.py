@@ -17,15 +17,16 @@ M P^(1/2) are few and are formed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import block_diag, cho_factor, cho_solve, lapack
+from scipy.linalg import block_diag, lapack
 
-from cvxnn.arrays import Array, gram, is_sparse, row_squares
+from cvxnn import budget, panels
+from cvxnn.arrays import Array, is_sparse, row_squares
 from cvxnn.losses import Root
 from cvxnn.operators import ExpandedMatrix
 from cvxnn.spans import Span
@@ -34,6 +35,7 @@ from cvxnn.spans import Span
 # ratios matter: they choose between ways to the same solution, the same way on every machine.
 PRODUCT_RATE, GRAM_RATE, FACTOR_RATE, CALL_COST = 1.2e11, 2.5e11, 5e10, 1e-4
 SPARSE_RATE = 2.5e9
+POWER_STEPS = 20  # of the power method
 RANK = 20  # of what stands for a sparse X in preconditioners
 MAX_ITERATIONS = 300  # of conjugate gradients
 MAX_COUPLED = 1500  # columns of all outputs for which a coupled system is factored
@@ -70,6 +72,20 @@ def leading_columns(X: Array) -> np.ndarray:
     return (X @ Q).astype(X.dtype, copy=False)
 
 
+def largest_square(X: np.ndarray) -> float:
+    """The square of the largest singular value of a dense X, by eigenvalues of X'X or, where that
+    takes long, to a few digits by the power method; it sets a scale."""
+    n, d = X.shape
+    if n * d**2 + d**3 <= panels.SMALL:
+        return float(np.linalg.eigvalsh(X.T @ X)[-1])
+    v = np.random.default_rng(0).standard_normal((d, 1))
+    size = 0.0
+    for _ in range(POWER_STEPS):
+        v = panels.multiply(X.T, panels.multiply(X, v / (np.linalg.norm(v) or 1.0)))
+        size = float(np.linalg.norm(v))
+    return size
+
+
 class Faces:
     """The faces of cones in which active blocks lie, from the rows they hold tight."""
 
@@ -80,11 +96,19 @@ class Faces:
         for which, rows in groups:
             self.dimension[which] -= rows.shape[1]
 
+    def _moments(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The groups in parts that take a moment to factor."""
+        for which, rows in self._groups:
+            k, d = rows.shape[1:]
+            work = 4 * d * max(k, 1) * max(k, d)
+            for part in budget.pieces(len(which), int(budget.PIECE * budget.RATE / work)):
+                yield which[part], rows[part]
+
     @cached_property
     def _spans(self) -> list[tuple[np.ndarray, np.ndarray]]:
         return [
             (which, np.linalg.qr(rows.transpose(0, 2, 1))[0])
-            for which, rows in self._groups
+            for which, rows in self._moments()
             if rows.shape[1]
         ]
 
@@ -93,7 +117,7 @@ class Faces:
         (R, n), and the block of each, (R,)."""
         d = X.shape[1]
         bases, owner = [at.unit], [np.arange(len(at.on))]
-        for which, rows in self._groups:
+        for which, rows in self._moments():
             k = rows.shape[1] + 1
             if k < d:
                 spanned = np.concatenate([rows, at.unit[which][:, None, :]], axis=1)
@@ -101,7 +125,7 @@ class Faces:
                 rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
                 bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
                 owner.append(np.repeat(which, d - k))
-        return np.concatenate(bases) @ X.T, np.concatenate(owner)
+        return panels.multiply(np.concatenate(bases), X.T), np.concatenate(owner)
 
     def project(self, rows: np.ndarray) -> np.ndarray:
         """Rows (a, d), one for each block, projected onto the spans of the faces."""
@@ -124,6 +148,7 @@ class SparseFaces(Faces):
         columns, owner = [at.unit @ X.T], [np.arange(len(at.on))]
         rng = np.random.default_rng(0)
         for b, unit in enumerate(at.unit):
+            budget.look()
             m = self.dimension[b] - 1
             if m > 0:  # the face is the range of its projection, of random vectors for instance
                 outside = self._tight[b].remove(rng.standard_normal((len(unit), m)))
@@ -133,7 +158,10 @@ class SparseFaces(Faces):
         return np.concatenate(columns), np.concatenate(owner)
 
     def project(self, rows: np.ndarray) -> np.ndarray:
-        parts = [span.remove(row) for row, span in zip(rows, self._tight, strict=True)]
+        parts = []
+        for row, span in zip(rows, self._tight, strict=True):
+            budget.look()
+            parts.append(span.remove(row))
         return np.array(parts).reshape(rows.shape)  # there may be none
 
 
@@ -166,11 +194,11 @@ class FaceSystem:
         self.columns = columns
 
     @cached_property
-    def _factor(self) -> Any:
+    def _factor(self) -> np.ndarray:
         R, n = self.columns.shape
-        K = self.columns @ self.columns.T if n > R else self.columns.T @ self.columns
+        K = panels.gram(self.columns if n > R else self.columns.T)
         K.flat[:: len(K) + 1] += 1
-        return cho_factor(K, overwrite_a=True, check_finite=False)
+        return positive(panels.cholesky(K))
 
     def product(self, x: np.ndarray) -> np.ndarray:
         return self.columns.T @ (self.columns @ x)
@@ -178,26 +206,31 @@ class FaceSystem:
     def inverse(self, r: np.ndarray) -> np.ndarray:
         C = self.columns
         if len(C) < len(r):
-            return r - C.T @ cho_solve(self._factor, C @ r, check_finite=False)
-        return cho_solve(self._factor, r, check_finite=False)
+            return r - C.T @ panels.cholesky_solve(self._factor, C @ r)
+        return panels.cholesky_solve(self._factor, r)
 
     def dense_inverse(self) -> np.ndarray:
         return self.inverse(np.eye(self.columns.shape[1]))
 
 
+def positive(factor: np.ndarray | None) -> np.ndarray:
+    if factor is None:
+        raise np.linalg.LinAlgError("a matrix of a Newton system is not positive definite")
+    return factor
+
+
 def factor_shifted(K: np.ndarray) -> np.ndarray:
-    """The Cholesky factor of a positive definite matrix, overwritten; the diagonal grows until
-    rounding no longer makes it indefinite."""
-    single = K.dtype == np.float32
-    factorize = lapack.spotrf if single else lapack.dpotrf
+    """The Cholesky factor of a positive definite matrix; the diagonal grows until rounding no
+    longer makes it indefinite."""
     diagonal = K.diagonal().copy()
-    shift = 1e-6 if single else 1e-14
-    while True:
+    shift = 1e-6 if K.dtype == np.float32 else 1e-14
+    while shift < 1.0:
         K.flat[:: len(K) + 1] = diagonal * (1 + shift)
-        factor, failed = factorize(K.T, lower=0, clean=0)
-        if not failed:
+        factor = panels.cholesky(K.copy())
+        if factor is not None:
             return factor
         shift *= 10
+    raise np.linalg.LinAlgError("a matrix of a Newton system is far from positive definite")
 
 
 def conjugate_gradients(
@@ -216,6 +249,7 @@ def conjugate_gradients(
         return x, 0, True
     step, rz = np.zeros_like(r), math.inf
     for k in range(1, max_iter + 1):
+        budget.look()
         z = precondition(r).astype(np.float64)
         rz, before = float(r @ z), rz
         step = z + (rz / before) * step
@@ -316,7 +350,7 @@ class ProductSystem:
         """S V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
         mask = self.operator.mask_by_pattern[self._patterns[blocks]]
         scaled = self._at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
-        V = scaled.astype(np.float32) @ self._X.T
+        V = panels.multiply(scaled.astype(np.float32), self._X.T)
         V *= mask
         V *= self._scale.astype(np.float32)
         return V, mask
@@ -332,38 +366,38 @@ class ProductSystem:
         scaled_X = self._leading * (np.sqrt(mean) * self._scale).astype(np.float32)
         V = np.concatenate([V, scaled_X])
         V /= root
-        K = V @ V.T
+        K = panels.gram(V)
         K.flat[:: len(K) + 1] += 1
         factor = factor_shifted(K)
 
         def apply(r: np.ndarray) -> np.ndarray:
             with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
                 r = r.astype(np.float32) / root
-                return (r - lapack.spotrs(factor, V @ r, lower=0)[0] @ V) / root
+                return (r - panels.cholesky_solve(factor, V @ r) @ V) / root
 
         return apply
 
     def _dense_factor(self) -> np.ndarray:
         """The Cholesky factor of I + S A S in single precision."""
         if self._gram is None:
-            self._gram = gram(self._X)
+            self._gram = panels.gram(self._X)
         V, mask = self._directions(slice(None))
         D = mask * np.sqrt(self._w).astype(np.float32)[:, None]
-        K = D.T @ D
+        K = panels.gram(D.T)
         K *= self._gram
         scale = self._scale.astype(np.float32)
         K *= scale
         K *= scale[:, None]
-        K += V.T @ V
+        K += panels.gram(V.T)
         K.flat[:: len(K) + 1] += 1
         return factor_shifted(K)
 
     def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
         factor = self._dense_factor()
-        return lambda r: lapack.spotrs(factor, r.astype(np.float32), lower=0)[0]
+        return lambda r: panels.cholesky_solve(factor, r)
 
     def dense_inverse(self) -> np.ndarray:
-        upper = np.triu(lapack.spotri(self._dense_factor(), lower=0, overwrite_c=True)[0])
+        upper = np.triu(lapack.spotri(self._dense_factor().T, lower=0, overwrite_c=True)[0])
         return upper + np.triu(upper, 1).T
 
 
@@ -379,6 +413,7 @@ class CoupledInverse:
         v = self._v = root.unit.astype(dtype)
         K = np.zeros_like(inverses[0], dtype=dtype)
         for k, inverse in enumerate(inverses):
+            budget.look()
             K += inverse * v[:, k] * v[:, [k]]
         self._factor = factor_shifted(K)
         self._Q = None
@@ -397,11 +432,11 @@ class CoupledInverse:
 
     def _without_unit(self, r: np.ndarray) -> np.ndarray:
         """For several right-hand sides (n, C, m)."""
-        y = np.stack([N @ r[:, k] for k, N in enumerate(self._inverses)], axis=1)
+        y = np.stack([panels.multiply(N, r[:, k]) for k, N in enumerate(self._inverses)], axis=1)
         along = np.einsum("ik,ikm->im", self._v, y)
-        solved = cho_solve((self._factor, False), along, check_finite=False)
+        solved = panels.cholesky_solve(self._factor, along)
         for k, N in enumerate(self._inverses):
-            y[:, k] -= N @ (self._v[:, [k]] * solved)
+            y[:, k] -= panels.multiply(N, self._v[:, [k]] * solved)
         return y
 
 
@@ -463,17 +498,16 @@ class JointSolver:
         """(I + T C'C T)^-1 b for the columns C of all outputs and T = I - v v' - Q Q'; b = T b."""
         root, v = self._root, self._root.unit
         assert v is not None
-        K = block_diag(*[part @ part.T for part in columns])
+        K = block_diag(*[panels.gram(part) for part in columns])
         parts = [np.concatenate([part * v[:, k] for k, part in enumerate(columns)])]
         if root.span is not None:
             Q = root.span.reshape(*b.shape, -1)
             parts.append(np.concatenate([part @ Q[:, k] for k, part in enumerate(columns)]))
         for part in parts:
-            K -= part @ part.T
+            K -= panels.gram(part)
         K.flat[:: len(K) + 1] += 1
         right = np.concatenate([part @ b[:, k] for k, part in enumerate(columns)])
-        factor = cho_factor(K, overwrite_a=True, check_finite=False)
-        solved = cho_solve(factor, right, check_finite=False)
+        solved = panels.cholesky_solve(positive(panels.cholesky(K)), right)
         edges = np.cumsum([len(part) for part in columns])[:-1]
         pieces = np.split(solved, edges)
         moved = [part.T @ piece for part, piece in zip(columns, pieces, strict=True)]
