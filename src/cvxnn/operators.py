@@ -17,7 +17,6 @@ import math
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from cvxnn.arrays import (
     row_squares,
     to_numpy,
 )
+from cvxnn.threads import cached_property
 
 _BLOCK = 2**22  # entries of D U held at a time
 
