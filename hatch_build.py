@@ -6,6 +6,7 @@ package installs all the same and uses its NumPy twins.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -17,15 +18,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = [Path("src/cvxnn/native.c"), Path("src/cvxnn/products.c")]
+FILES = [Path("src/cvxnn") / name for name in ("kernels.h", "native.c", "products.c")]
 LIBRARY = Path("src/cvxnn/libcvxnn.so")
 
 
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        sources = [root / source for source in SOURCES]
-        if self.target_name != "wheel" or not compile_kernels(sources, root / LIBRARY):
+        files = [root / file for file in FILES]
+        if self.target_name != "wheel" or not compile_kernels(files, root / LIBRARY):
             return
         build_data["artifacts"].append(str(LIBRARY))
         build_data["pure_python"] = False
@@ -34,14 +35,22 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
         )
 
 
-def compile_kernels(sources: list[Path], library: Path) -> bool:
+def compile_kernels(files: list[Path], library: Path) -> bool:
     """Whether it could be built; a failure is said, not raised."""
     compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
     if shutil.which(compiler[0]) is None or os.name != "posix":
         sys.stderr.write(f"cvxnn: no C compiler {compiler[0]!r}: using NumPy kernels\n")
         return False
-    flags = ["-O3", "-std=gnu11", "-fPIC", "-shared", *map(str, sources), "-o", str(library), "-lm"]
-    done = subprocess.run([*compiler, *flags], capture_output=True, text=True, check=False)
+    flags = ["-O3", "-std=gnu11", "-fPIC", "-shared", f"-DKERNELS_VERSION={version_of(files)}"]
+    sources = [str(file) for file in files if file.suffix == ".c"]
+    command = [*compiler, *flags, *sources, "-o", str(library), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(f"cvxnn: kernels were not built, using NumPy:\n{done.stderr}\n")
     return done.returncode == 0
+
+
+def version_of(files: list[Path]) -> str:
+    """A digest of the files; native.py compares it with that of those beside the library."""
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
+    return f"0x{digest.hexdigest()[:16]}u"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cvxnn import native
+from cvxnn import native, threads
 from cvxnn.operators import ExpandedMatrix
 
 pytestmark = pytest.mark.skipif(
@@ -106,12 +106,12 @@ def test_threads_do_not_change_the_products(monkeypatch, C):
     forward, adjoint = operator.forward(U), operator.adjoint(R)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     parts = []
-    share = native._share
+    share = threads.share
 
-    def counted(run, *arguments, **settings):
-        share(lambda part: (parts.append(part), run(part)), *arguments, **settings)
+    def counted(run, pieces, *arguments):
+        share(lambda part: (parts.append(part), run(part)), pieces, *arguments)
 
-    monkeypatch.setattr(native, "_share", counted)
+    monkeypatch.setattr(threads, "share", counted)
     np.testing.assert_array_equal(operator.forward(U), forward)
     np.testing.assert_array_equal(operator.adjoint(R), adjoint)
     assert len(parts) == 6

@@ -90,11 +90,11 @@ class Budget:
         """Somebody who listens has heard of this run just now."""
         self._told = self._clock()
 
-    def look(self) -> None:
+    def look(self, telling: bool = True) -> None:
         now = self._clock()
         if now - self.started >= self.seconds - self.reserve:
             raise OutOfTimeError
-        if self.on_silence is not None and now - self._told >= SILENCE:
+        if telling and self.on_silence is not None and now - self._told >= SILENCE:
             self._told = now
             self.on_silence()
 
@@ -123,11 +123,12 @@ def current() -> Budget | None:
     return _current.get()
 
 
-def look() -> None:
-    """Look at the clock, between two pieces of work: raises once the time of the run is up."""
+def look(telling: bool = True) -> None:
+    """Look at the clock, between two pieces of work: raises once the time of the run is up. Tells
+    whoever listens that the run is alive, unless that would come at a bad moment."""
     budget = _current.get()
     if budget is not None:
-        budget.look()
+        budget.look(telling)
 
 
 def allows(seconds: float) -> bool:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from cvxnn.arrays import Array, blocks, divide_rows, is_sparse, row_squares
 from cvxnn.interiors import TIE, InteriorError, nudge, relative_interior
 from cvxnn.patterns import Patterns
 from cvxnn.spans import Span
+from cvxnn.threads import cached_property
 
 TOLERANCE = 1e-13  # of a row's violation, relative to the size of the point
 DEPENDENT = 1e-12  # squared distance of a unit row from the span of others that counts as none

@@ -13,19 +13,11 @@
  * Rows to add come from a list of candidates as long as some are violated much. Then a scan of all
  * rows, in single precision and for several blocks at once, makes a new list.
  */
+#include "kernels.h"
+
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
-#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FAST
-#endif
-#define INLINE static inline __attribute__((always_inline))
-
-typedef int64_t index_t;
 
 /* Sixteen partial sums let the compiler use wide registers without reordering what we wrote. */
 #define LANES 16
@@ -45,6 +37,8 @@ typedef double vector __attribute__((vector_size(64), aligned(8), may_alias));
 typedef int64_t lanes __attribute__((vector_size(64)));
 #define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (lanes){__VA_ARGS__})
 #endif
+
+uint64_t kernels_version(void) { return KERNELS_VERSION; }
 
 INLINE index_t whole(index_t n, index_t size) { return (n + size - 1) / size * size; }
 
@@ -100,6 +94,7 @@ INLINE void subtract(double *v, const double *M, index_t stride, const double *c
 }
 
 typedef struct {
+    const int *stop;         /* see kernels.h */
     index_t at;              /* which block this is, or -1 */
     index_t n, d, k;         /* rows, features, active rows */
     index_t width, stride;   /* of a row of X and of `basis`, filled up */
@@ -236,7 +231,7 @@ INLINE void start_from(block_t *B, const index_t *row, const double *gamma, inde
 {
     start_at_x(B);
     B->k = B->worn = 0;
-    for (index_t a = 0; a < count && B->k < B->d; a++) {
+    for (index_t a = 0; a < count && B->k < B->d && !stopped(B->stop); a++) {
         if (B->active[row[a]]) continue;
         double distance2 = orthogonalise(B, row[a]);
         if (distance2 >= dependent) append(B, row[a], gamma[a], distance2);
@@ -249,7 +244,7 @@ INLINE void settle(block_t *B)
 {
     double *gamma = B->gamma;
     const double *z = multipliers(B, B->w);
-    for (;;) {
+    while (!stopped(B->stop)) {
         double step = 2.0;
         int falls = 0;
         for (index_t a = 0; a < B->k; a++) falls |= z[a] <= 0.0;
@@ -268,7 +263,7 @@ INLINE void settle(block_t *B)
             gamma[a] += step * (z[a] - gamma[a]);
             gamma[a] = leaves ? -1.0 : gamma[a] > 0.0 ? gamma[a] : 0.0;
         }
-        for (index_t a = B->k - 1; a >= 0; a--)
+        for (index_t a = B->k - 1; a >= 0 && !stopped(B->stop); a--)
             if (gamma[a] < 0.0) drop(B, a);
     }
     memcpy(gamma, z, B->k * sizeof(double));
@@ -357,7 +352,7 @@ INLINE void scan(block_t *block, const float *tiles, float *point)
         memset(B->least, 0, sizeof B->least);
         memset(B->tile, 0, sizeof B->tile);
     }
-    for (index_t start = 0; start < n; start += TILE) {
+    for (index_t start = 0; start < n && !stopped(block->stop); start += TILE) {
         float product[TOGETHER][TILE];
         for (int half = 0; half < TILE; half += TILE / 2) {
             const float *x = tiles + start * d + half, *w = point;
@@ -424,10 +419,11 @@ INLINE void exchange(block_t *B, index_t j)
     if (distance2 > 0.0) append(B, j, step, distance2);
 }
 
-/* Go on until the block is finished or all rows have to be looked at. Returns whether it is. */
+/* Go on until the block is finished, or all rows have to be looked at, or somebody asks to stop.
+ * Returns whether it is finished. */
 INLINE int advance(block_t *B, double tolerance, double dependent)
 {
-    for (;;) {
+    while (!stopped(B->stop)) {
         settle(B);
         double size = size_of(B, B->w);
         int zero = !B->offset && (B->k == B->d || size <= ZERO * B->size);
@@ -456,10 +452,11 @@ INLINE int advance(block_t *B, double tolerance, double dependent)
         else
             append(B, j, 0.0, distance2);
     }
+    return 0;
 }
 
 /* Memory for the blocks under way, to be freed; NULL if there is none. */
-static char *make_blocks(block_t *block, index_t n, index_t d, const double *X)
+static char *make_blocks(block_t *block, index_t n, index_t d, const double *X, const int *stop)
 {
     index_t width = whole(d, WIDTH), stride = whole(width + d + 2, 2 * WIDTH);
     index_t doubles = stride * (width + 3) + 2 * width, indices = 2 * width;
@@ -470,6 +467,7 @@ static char *make_blocks(block_t *block, index_t n, index_t d, const double *X)
     for (int b = 0; b < TOGETHER; b++) {
         double *part = (double *)(memory + b * bytes);
         block_t B = {.at = -1, .n = n, .d = d, .width = width, .stride = stride, .X = X};
+        B.stop = stop;
         B.basis = part, B.w = part + stride * width, B.u = B.w + stride, B.c = B.u + stride;
         B.x = B.c + stride, B.gamma = B.x + width;
         B.row = (index_t *)(B.gamma + width), B.first = B.row + width;
@@ -481,19 +479,18 @@ static char *make_blocks(block_t *block, index_t n, index_t d, const double *X)
 }
 
 /* X (n, whole vectors) and tiles are those of native.layout_rows. rows, gamma (n_blocks, d + 1) and
- * count (n_blocks) hold the warm start on entry and the active rows on exit. Returns 0, or 1 if
- * memory ran out. */
+ * count (n_blocks) hold the warm start on entry and the active rows on exit. */
 FAST int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
                         const int8_t *signs, index_t n_blocks, const double *points,
                         const index_t *pattern, const double *offsets, const double *enough,
                         index_t *rows, double *gamma, index_t *count, double *result,
-                        double tolerance, double dependent, index_t max_rows)
+                        double tolerance, double dependent, index_t max_rows, const int *stop)
 {
     block_t block[TOGETHER];
-    char *memory = make_blocks(block, n, d, X);
+    char *memory = make_blocks(block, n, d, X, stop);
     float *scanned = malloc(TOGETHER * d * sizeof(float));
     int failed = !memory || !scanned;
-    for (index_t next = 0, waiting = !failed; waiting;) {
+    for (index_t next = 0, waiting = !failed; waiting && !stopped(stop);) {
         waiting = 0;
         for (block_t *B = block; B < block + TOGETHER; B++) {
             for (;; B->at = -1) {
@@ -528,30 +525,29 @@ FAST int project_blocks(index_t n, index_t d, const double *X, const float *tile
     return failed;
 }
 
-/* In place, products <x_j, u_b> become s_j (gamma_bj - delta s_j <x_j, u_b>)_+. Products have a row
- * for each block listed in `block`, gamma and pattern for every block. */
+/* s_j (gamma_bj - delta s_j <x_j, u_b>)_+ from the products <x_j, u_b>. Products have a row for each
+ * block listed in `block`, gamma and pattern for every block. */
 FAST static void coefficients_of_block(index_t n, const int8_t *sign, const double *gamma,
-                                       double delta, double *product)
+                                       double delta, const double *product, double *coefficient)
 {
     for (index_t j = 0; j < n; j++) {
         double s = sign[j], hinge = gamma[j] - delta * s * product[j];
-        product[j] = hinge > 0.0 ? s * hinge : 0.0;
+        coefficient[j] = hinge > 0.0 ? s * hinge : 0.0;
     }
 }
 
 void hinge_coefficients(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
                         const index_t *pattern, const double *gamma, double delta,
-                        double *products)
+                        const double *products, double *coefficients, const int *stop)
 {
-    for (index_t b = 0; b < n_blocks; b++)
+    for (index_t b = 0; b < n_blocks && !stopped(stop); b++)
         coefficients_of_block(n, signs + pattern[block[b]] * n, gamma + block[b] * n, delta,
-                              products + b * n);
+                              products + b * n, coefficients + b * n);
 }
 
 /* (h' - h)^2 + 2 h (h' - a') with a = c - s <x, u>, h = a_+, and the primes for the new block: the
  * divergence of one hinge, over delta / 2. */
-static inline __attribute__((always_inline)) double divergence_of_hinge(double c, double s,
-                                                                        double new, double old)
+INLINE double divergence_of_hinge(double c, double s, double new, double old)
 {
     double a_new = c - s * new, a = c - s * old;
     double h_new = a_new > 0.0 ? a_new : 0.0, h = a > 0.0 ? a : 0.0;
@@ -574,9 +570,10 @@ FAST static double divergence_of_block(index_t n, const int8_t *sign, const doub
 
 void hinge_divergence(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
                       const index_t *pattern, const double *gamma, double delta,
-                      const double *new_products, const double *products, double *divergence)
+                      const double *new_products, const double *products, double *divergence,
+                      const int *stop)
 {
-    for (index_t b = 0; b < n_blocks; b++)
+    for (index_t b = 0; b < n_blocks && !stopped(stop); b++)
         divergence[b] = divergence_of_block(n, signs + pattern[block[b]] * n, gamma + block[b] * n,
                                             delta, new_products + b * n, products + b * n);
 }

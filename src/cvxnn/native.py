@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
+import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +14,42 @@ from typing import Any
 
 import numpy as np
 
+from cvxnn import threads
 from cvxnn.arrays import Array
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
+_SOURCES = [Path(__file__).with_name(name) for name in ("kernels.h", "native.c", "products.c")]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+
+# The prototypes of kernels.h, so that a call that does not fit is an error and not a crash.
+_INT, _SIZE, _REAL, _DATA = ctypes.c_int, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+_FLAG = ctypes.POINTER(ctypes.c_int)
+_HINGES = [_SIZE, _DATA, _SIZE, _DATA, _DATA, _DATA, _REAL]
+_PRODUCT = [_SIZE] * 6 + [_DATA] * 4 + [_FLAG]
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "kernels_version": (ctypes.c_uint64, []),
+    "project_blocks": (
+        _INT,
+        [_SIZE] * 2 + [_DATA] * 3 + [_SIZE] + [_DATA] * 8 + [_REAL] * 2 + [_SIZE, _FLAG],
+    ),
+    "hinge_coefficients": (None, [*_HINGES, _DATA, _DATA, _FLAG]),
+    "hinge_divergence": (None, [*_HINGES, _DATA, _DATA, _DATA, _FLAG]),
+    "pack_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
+    "transpose_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
+    **{
+        f"{kernel}_{precision}": prototype
+        for precision in _C_NAMES.values()
+        for kernel, prototype in {
+            "nonzero_blocks": (_SIZE, [_SIZE, _SIZE, _DATA, _DATA]),
+            "forward": (_INT, _PRODUCT),
+            "adjoint": (_INT, _PRODUCT),
+        }.items()
+    },
+}
+
+# What one thread does in a second: products with packed bits, steps of hinges, entries of masks.
+PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 5e8, 2e9
+SCANS, SCANS_A_FEATURE = 20, 10  # of all rows, for a projection from nowhere
 
 
 @cache
@@ -25,17 +58,40 @@ def library() -> Any:
     if os.environ.get("CVXNN_NATIVE", "1") == "0" or not _LIBRARY.is_file():
         return None
     try:
-        return ctypes.CDLL(str(_LIBRARY))
+        kernels = ctypes.CDLL(str(_LIBRARY))
     except OSError:  # built for another machine
         return None
+    if not _is_current(kernels):
+        warnings.warn(
+            f"{_LIBRARY} was compiled from other sources than those beside it, so the slower NumPy "
+            "kernels are used; compile it again with `pip install --editable .` (or `make test`) "
+            "where these sources are, or install cvxnn again",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    for name, (result, arguments) in _PROTOTYPES.items():
+        kernel = getattr(kernels, name)
+        kernel.restype, kernel.argtypes = result, arguments
+    return kernels
 
 
-def n_threads() -> int:
-    """As many as BLAS would take: OMP_NUM_THREADS, else the cores of this process."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdigit() and int(wanted) > 0:
-        return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _is_current(kernels: Any) -> bool:
+    """Whether these kernels were compiled from the sources beside them, where there are any."""
+    if not all(source.is_file() for source in _SOURCES):
+        return True
+    try:
+        version = kernels.kernels_version
+    except AttributeError:
+        return False
+    version.restype = ctypes.c_uint64
+    return version() == source_version(_SOURCES)
+
+
+def source_version(sources: list[Path]) -> int:
+    """What `kernels_version` returns once these are compiled, see hatch_build.py."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources))
+    return int.from_bytes(digest.digest()[:8], "big")
 
 
 def layout_rows(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -77,6 +133,7 @@ def project_blocks(
     """Project the blocks as `cones.Cones.project` does; X is what `layout_rows` makes of it. rows,
     gamma and count (C-contiguous, int64, float64, int64) are the warm start and are overwritten."""
     X, tiles = layouts
+    start = rows.copy(), gamma.copy(), count.copy()  # for a piece that has to be run again
     n, d = len(X), points.shape[1]
     points, enough = _doubles(points), _doubles(enough)
     signs = np.ascontiguousarray(signs, dtype=np.int8)
@@ -84,14 +141,15 @@ def project_blocks(
     offsets = None if offsets is None else _doubles(offsets)
     result = np.empty_like(points)
 
-    def run(part: slice) -> None:
+    def run(part: slice, stop: Any) -> None:
+        rows[part], gamma[part], count[part] = (array[part] for array in start)
         failed = library().project_blocks(
-            ctypes.c_int64(n),
-            ctypes.c_int64(d),
+            n,
+            d,
             _pointer(X),
             _pointer(tiles),
             _pointer(signs),
-            ctypes.c_int64(part.stop - part.start),
+            part.stop - part.start,
             _pointer(points[part]),
             _pointer(pattern[part]),
             None if offsets is None else _pointer(offsets[part]),
@@ -100,14 +158,15 @@ def project_blocks(
             _pointer(gamma[part]),
             _pointer(count[part]),
             _pointer(result[part]),
-            ctypes.c_double(tolerance),
-            ctypes.c_double(dependent),
-            ctypes.c_int64(max_rows),
+            tolerance,
+            dependent,
+            max_rows,
+            stop,
         )
         if failed:
             raise MemoryError("no memory for the cone projections")
 
-    _share(run, len(points))
+    _share(run, len(points), (SCANS + SCANS_A_FEATURE * d) * n * d / PRODUCT_RATE)
     return result
 
 
@@ -120,16 +179,19 @@ def hinge_coefficients(
     delta: float,
 ) -> np.ndarray:
     """s (gamma - delta s <x, u>)_+ for the listed blocks, from their products with all rows of X,
-    (k, n), which are overwritten."""
-    products = _doubles(products)
+    (k, n)."""
+    products, coefficients = _doubles(products), np.empty(products.shape)
 
-    def run(part: slice) -> None:
+    def run(part: slice, stop: Any) -> None:
         library().hinge_coefficients(
-            *_hinge_arguments(signs, block[part], pattern, gamma, delta), _pointer(products[part])
+            *_hinge_arguments(signs, block[part], pattern, gamma, delta),
+            _pointer(products[part]),
+            _pointer(coefficients[part]),
+            stop,
         )
 
-    _share(run, len(block))
-    return products
+    _share(run, len(block), signs.shape[1] / HINGE_RATE)
+    return coefficients
 
 
 def hinge_divergence(
@@ -145,15 +207,16 @@ def hinge_divergence(
     products with all rows of X."""
     new, old, divergence = _doubles(new), _doubles(old), np.empty(len(block))
 
-    def run(part: slice) -> None:
+    def run(part: slice, stop: Any) -> None:
         library().hinge_divergence(
             *_hinge_arguments(signs, block[part], pattern, gamma, delta),
             _pointer(new[part]),
             _pointer(old[part]),
             _pointer(divergence[part]),
+            stop,
         )
 
-    _share(run, len(block))
+    _share(run, len(block), signs.shape[1] / HINGE_RATE)
     return float(divergence.sum())
 
 
@@ -166,7 +229,11 @@ def pack_bits(mask: np.ndarray) -> np.ndarray:
     """A mask (n, p) in words of 32 rows: bit b of word (w, i) is mask[32 w + b, i]."""
     n, p = mask.shape
     mask, bits = np.ascontiguousarray(mask, dtype=np.bool_), _words(n, p)
-    library().pack_bits(ctypes.c_int64(n), ctypes.c_int64(p), _pointer(mask), _pointer(bits))
+
+    def run(part: slice, stop: Any) -> None:
+        library().pack_bits(part.start, part.stop, n, p, _pointer(mask), _pointer(bits), stop)
+
+    _share(run, len(bits), 32 * p / BIT_RATE)
     return bits
 
 
@@ -174,7 +241,13 @@ def transpose_bits(bits: np.ndarray, n: int) -> np.ndarray:
     """The same bits in words of 32 columns: bit b of word (w, j) is mask[j, 32 w + b]."""
     p = bits.shape[1]
     bits, result = np.ascontiguousarray(bits), _words(p, n)
-    library().transpose_bits(ctypes.c_int64(n), ctypes.c_int64(p), _pointer(bits), _pointer(result))
+
+    def run(part: slice, stop: Any) -> None:
+        library().transpose_bits(
+            part.start, part.stop, n, p, _pointer(bits), _pointer(result), stop
+        )
+
+    _share(run, len(result), 32 * n / BIT_RATE)
     return result
 
 
@@ -182,9 +255,8 @@ def nonzero_blocks(U: np.ndarray) -> np.ndarray:
     """The indices of the blocks of U (p, d, C) that are not zero."""
     U, indices = np.ascontiguousarray(U), np.empty(len(U), dtype=np.int64)
     count = getattr(library(), f"nonzero_blocks_{_C_NAMES[U.dtype]}")
-    count.restype = ctypes.c_int64
-    size = ctypes.c_int64(U.size // max(1, len(U)))
-    return indices[: count(ctypes.c_int64(len(U)), size, _pointer(U), _pointer(indices))]
+    size = U.size // max(1, len(U))
+    return indices[: count(len(U), size, _pointer(U), _pointer(indices))]
 
 
 def expanded_forward(bits: np.ndarray, X: np.ndarray, U: np.ndarray) -> np.ndarray:
@@ -209,16 +281,14 @@ def _multiply(
     (n, d), C = X.shape, factor.shape[-1]
     multiply = getattr(library(), f"{name}_{_C_NAMES[X.dtype]}")
     X, factor = np.ascontiguousarray(X), np.ascontiguousarray(factor, dtype=X.dtype)
-    sizes = [ctypes.c_int64(size) for size in (n, p, d, C)]
     arrays = [_pointer(array) for array in (bits, X, factor, result)]
 
-    def run(part: slice) -> None:
-        if multiply(ctypes.c_int64(part.start), ctypes.c_int64(part.stop), *sizes, *arrays):
+    def run(part: slice, stop: Any) -> None:
+        if multiply(part.start, part.stop, n, p, d, C, *arrays, stop):
             raise MemoryError("no memory for the products")
 
-    # every part makes its tables anew, and a thread costs as much as some million additions
-    additions = n * p * d * C // max(1, len(result))
-    _share(run, len(result), least=max(256, 2**22 // max(1, additions)), per_worker=1)
+    seconds = n * p * d * C / max(1, len(result)) / PRODUCT_RATE
+    _share(run, len(result), seconds, least=256, per_worker=1)  # every part makes its tables anew
     return result
 
 
@@ -230,33 +300,36 @@ def _hinge_arguments(
     signs: np.ndarray, block: np.ndarray, pattern: np.ndarray, gamma: np.ndarray, delta: float
 ) -> tuple[Any, ...]:
     return (
-        ctypes.c_int64(signs.shape[1]),
+        signs.shape[1],
         _pointer(signs),
-        ctypes.c_int64(len(block)),
+        len(block),
         _pointer(block),
         _pointer(pattern),
         _pointer(gamma),
-        ctypes.c_double(delta),
+        delta,
     )
 
 
 def _share(
-    run: Callable[[slice], None], n_blocks: int, *, least: int = 8, per_worker: int = 4
+    run: Callable[[slice, Any], None],
+    n_blocks: int,
+    seconds: float,
+    *,
+    least: int = 8,
+    per_worker: int = 4,
 ) -> None:
-    """Run over all blocks, shared among threads: ctypes lets go of the interpreter lock. Blocks
-    are independent, so the result does not depend on how they are shared."""
-    workers = min(n_threads(), n_blocks // least)
-    if workers <= 1:
-        run(slice(0, n_blocks))
-        return
-    edges = np.linspace(0, n_blocks, per_worker * workers + 1).astype(int)
-    for _ in _pool(workers).map(run, [slice(a, b) for a, b in pairwise(edges.tolist())]):
-        pass
-
-
-@cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="cvxnn")
+    """Run over all blocks, of so many seconds each, shared among threads: ctypes lets go of the
+    interpreter lock. Blocks are independent, so the result does not depend on how they are shared.
+    The kernels return early once the flag is set that `run` hands to them."""
+    stop = ctypes.c_int(0)
+    flag = ctypes.byref(stop)
+    workers = min(threads.n_threads(), n_blocks // least)
+    count = per_worker * workers if workers > 1 else 1
+    edges = [n_blocks * part // count for part in range(count + 1)]
+    parts = [slice(*edge) for edge in pairwise(edges)]
+    threads.share(
+        lambda part: run(part, flag), parts, n_blocks * seconds, lambda: setattr(stop, "value", 1)
+    )
 
 
 def _doubles(array: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from cvxnn.arrays import (
     row_squares,
     to_numpy,
 )
+from cvxnn.threads import cached_property
 
 _BLOCK = 2**22  # entries of D U held at a time
 

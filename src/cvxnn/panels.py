@@ -100,7 +100,7 @@ def _solve_panel(below: np.ndarray, corner: np.ndarray) -> None:
     def run(rows: slice) -> None:
         below[rows] = solve_triangular(corner, below[rows].T, lower=True, check_finite=False).T
 
-    _share(run, len(below), 1.0 * len(below) * len(corner) ** 2)
+    _share(run, len(below), 1.0 * len(below) * len(corner) ** 2, in_place=True)
 
 
 def _subtract_products(K: np.ndarray, below: np.ndarray) -> None:
@@ -110,10 +110,11 @@ def _subtract_products(K: np.ndarray, below: np.ndarray) -> None:
     def run(rows: slice) -> None:
         K[rows, : rows.stop] -= below[rows] @ below[: rows.stop].T
 
-    _share(run, len(below), 1.0 * len(below) * math.prod(below.shape))
+    _share(run, len(below), 1.0 * len(below) * math.prod(below.shape), in_place=True)
 
 
-def _share(run: Callable[[slice], Any], n: int, work: float) -> None:
-    """Run over rows in pieces of equal size, each a moment of work."""
-    n_pieces = max(1, math.ceil(work / SMALL))
-    threads.share(run, list(blocks(n, math.ceil(n / n_pieces))), work / budget.RATE)
+def _share(run: Callable[[slice], Any], n: int, work: float, in_place: bool = False) -> None:
+    """Run over rows in pieces of equal size, each a moment of work. Pieces that work in place
+    cannot be run again, so nobody is told about them, who might fork."""
+    pieces = list(blocks(n, math.ceil(n / max(1, math.ceil(work / SMALL)))))
+    threads.share(run, pieces, work / budget.RATE, telling=not in_place)

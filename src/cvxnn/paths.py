@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any, overload
@@ -29,6 +28,7 @@ from cvxnn.modelfile import write_atomically
 from cvxnn.problems import ConvexProblem, check_problem, lambda_max
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import SOLVERS, Solution, Status, choose, solve
+from cvxnn.threads import cached_property
 from cvxnn.validation import check_array, check_flag, check_integer, check_number
 
 VERSION = 1

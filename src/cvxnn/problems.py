@@ -15,7 +15,6 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +39,7 @@ from cvxnn.patterns import Patterns, column_norms
 from cvxnn.penalties import PENALTIES, Penalty, make_penalty
 from cvxnn.proofs import Multipliers
 from cvxnn.smooth import Smooth
+from cvxnn.threads import cached_property
 from cvxnn.validation import (
     check_array,
     check_choice,

@@ -12,18 +12,10 @@
  */
 #ifndef REAL
 
-#include <stdint.h>
+#include "kernels.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
-#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FAST
-#endif
-#define INLINE static inline __attribute__((always_inline))
-
-typedef int64_t index_t;
 
 #define WORD 32
 #define LOOKUPS 8  /* of four bits, in a word */
@@ -34,11 +26,13 @@ typedef int64_t index_t;
 
 static index_t least(index_t a, index_t b) { return a < b ? a : b; }
 
-/* From a mask (n, p) of bytes to bits: bit b of bits[w * p + i] is mask[32 w + b][i]. */
-FAST void pack_bits(index_t n, index_t p, const uint8_t *mask, uint32_t *bits)
+/* From a mask (n, p) of bytes to bits, words first..last of each column: bit b of bits[w * p + i] is
+ * mask[32 w + b][i]. */
+FAST void pack_bits(index_t first, index_t last, index_t n, index_t p, const uint8_t *mask,
+                    uint32_t *bits, const int *stop)
 {
-    memset(bits, 0, (n + WORD - 1) / WORD * p * sizeof(uint32_t));
-    for (index_t j = 0; j < n; j++) {
+    memset(bits + first * p, 0, (last - first) * p * sizeof(uint32_t));
+    for (index_t j = first * WORD; j < least(last * WORD, n) && !stopped(stop); j++) {
         uint32_t *word = bits + j / WORD * p;
         for (index_t i = 0; i < p; i++) word[i] |= (uint32_t)mask[j * p + i] << j % WORD;
     }
@@ -58,11 +52,13 @@ INLINE void transpose_step(uint32_t *square, int size, uint32_t low)
     for (int k = 0; k < WORD / 2; k++) square[2 * k] = even[k], square[2 * k + 1] = odd[k];
 }
 
-/* From the bits (ceil(n / 32), p) of a matrix to those (ceil(p / 32), n) of its transpose. */
-FAST void transpose_bits(index_t n, index_t p, const uint32_t *bits, uint32_t *transposed)
+/* From the bits (ceil(n / 32), p) of a matrix to those (ceil(p / 32), n) of its transpose, words
+ * first..last of that. */
+FAST void transpose_bits(index_t first, index_t last, index_t n, index_t p, const uint32_t *bits,
+                         uint32_t *transposed, const int *stop)
 {
-    for (index_t j = 0; j < n; j += WORD)
-        for (index_t i = 0; i < p; i += WORD) {
+    for (index_t j = 0; j < n && !stopped(stop); j += WORD)
+        for (index_t i = first * WORD; i < least(last * WORD, p); i += WORD) {
             uint32_t square[WORD] = {0};
             memcpy(square, bits + j / WORD * p + i, least(WORD, p - i) * sizeof(uint32_t));
             transpose_step(square, 16, 0x0000ffff);
@@ -140,6 +136,7 @@ INLINE void NAME(look_up)(index_t rows, const uint32_t *word, const REAL *tables
 typedef struct {
     index_t depth, d, C;
     const REAL *values, *R;
+    const int *stop;
 } NAME(dense_t);
 
 /* Row k, columns from `column` on, of the dense factor. */
@@ -164,7 +161,7 @@ INLINE void NAME(sum_tile)(index_t rows, const uint32_t *bits, index_t stride,
     REAL *tables = work, *dense = work + LOOKUPS * ENTRIES * tile;
     memset(sums, 0, rows * tile * sizeof(REAL));
     memset(dense, 0, WORD * tile * sizeof(REAL));
-    for (index_t k = 0; k < W->depth; k += WORD, bits += stride) {
+    for (index_t k = 0; k < W->depth && !stopped(W->stop); k += WORD, bits += stride) {
         for (index_t b = 0; b < least(WORD, W->depth - k); b++)
             NAME(dense_row)(W, k + b, column, width, class, dense + b * tile);
         NAME(fill_tables)(dense, tables, vectors);
@@ -207,7 +204,7 @@ FAST static void NAME(add_dots)(index_t rows, index_t tile, const REAL *sums, in
 }
 
 /* Rows first..last of bits @ W, for each class: times the rows of X and summed into out (rows, C)
- * if X is given, else as they are into out (rows, d, C). Returns 0, or 1 if memory ran out. */
+ * if X is given, else as they are into out (rows, d, C). */
 static int NAME(multiply)(index_t first, index_t last, const uint32_t *bits, index_t stride,
                           const NAME(dense_t) *W, const REAL *X, REAL *out)
 {
@@ -219,7 +216,7 @@ static int NAME(multiply)(index_t first, index_t last, const uint32_t *bits, ind
     if (X) memset(out + first * C, 0, (last - first) * C * sizeof(REAL));
     for (index_t row = first; row < last; row += ROWS)
         for (index_t class = 0; class < C; class++)
-            for (index_t column = 0; column < d; column += widest) {
+            for (index_t column = 0; column < d && !stopped(W->stop); column += widest) {
                 index_t rows = least(ROWS, last - row), width = least(widest, d - column);
                 int vectors = (width + LANES - 1) / LANES, tile = vectors * LANES;
                 NAME(sum_any_tile)(rows, bits + row, stride, W, column, width, class, work, sums,
@@ -238,17 +235,17 @@ static int NAME(multiply)(index_t first, index_t last, const uint32_t *bits, ind
 
 /* Rows first..last of M U (n, C), from bits (ceil(p / 32), n), X (n, d) and U (p, d, C). */
 int NAME(forward)(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C,
-                  const uint32_t *bits, const REAL *X, const REAL *U, REAL *out)
+                  const uint32_t *bits, const REAL *X, const REAL *U, REAL *out, const int *stop)
 {
-    NAME(dense_t) W = {.depth = p, .d = d, .C = C, .values = U};
+    NAME(dense_t) W = {.depth = p, .d = d, .C = C, .values = U, .stop = stop};
     return NAME(multiply)(first, last, bits, n, &W, X, out);
 }
 
 /* Blocks first..last of M'R (p, d, C), from bits (ceil(n / 32), p), X (n, d) and R (n, C). */
 int NAME(adjoint)(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C,
-                  const uint32_t *bits, const REAL *X, const REAL *R, REAL *out)
+                  const uint32_t *bits, const REAL *X, const REAL *R, REAL *out, const int *stop)
 {
-    NAME(dense_t) W = {.depth = n, .d = d, .C = C, .values = X, .R = R};
+    NAME(dense_t) W = {.depth = n, .d = d, .C = C, .values = X, .R = R, .stop = stop};
     return NAME(multiply)(first, last, bits, p, &W, NULL, out);
 }
 

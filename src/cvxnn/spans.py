@@ -7,13 +7,13 @@ take no memory and few steps if the rows are nearly orthogonal, and otherwise by
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from cvxnn import budget, panels
 from cvxnn.arrays import divide_rows
+from cvxnn.threads import cached_property
 
 FEW_ROWS = 100  # for which a factor costs next to nothing
 FEW_COLUMNS = 500  # for which the rows, which are no more, are made dense

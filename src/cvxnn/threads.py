@@ -1,34 +1,51 @@
 """Threads: one pool for large pieces of work, and one thread for each call of the BLAS.
 
-Work is cut into pieces whose number and bounds depend on its size alone, and the pool works on as
-many of them at a time as there are processors. So results are the same to the last bit on any
-number of processors and beside any other load. Threads of the BLAS itself give none of this: they
-share sums by their number, and wait for each other in loops, which costs a busy machine most.
+Work is cut into pieces that are independent of each other, and the pool works on as many of them at
+a time as there are processors. So results are the same to the last bit on any number of processors
+and beside any other load. Threads of the BLAS itself give none of this: they share sums by their
+number, and wait for each other in loops, which costs a busy machine most.
 
 The thread that asked waits, and looks at the clock while it does (`budget.look`).
+
+A process may fork at any moment, in the middle of a solve too. The child has one thread, the one
+that forked; locks, pools and limits that the others left behind are made good here.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
 from cvxnn import budget
 
+T = TypeVar("T")
 Piece = TypeVar("Piece")
 
 WAIT = 0.05  # seconds between two looks at the clock
 ALONE = 2e-3  # seconds of work that are not worth another thread
 
 _lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
+_pool: tuple[int, ThreadPoolExecutor] | None = None
 _inside = threading.local()  # whether this thread is one of the pool
+
+
+class cached_property(functools.cached_property[T]):
+    """That of the standard library without its lock, which Python 3.11 still has: one for all
+    objects of a class, held while a value is computed, and for ever in a child forked then."""
+
+    def __init__(self, func: Callable[[Any], T]) -> None:
+        super().__init__(func)
+        self.lock = nullcontext()
 
 
 def n_threads() -> int:
@@ -44,70 +61,180 @@ def share(
     pieces: Sequence[Piece],
     seconds: float,
     stop: Callable[[], object] | None = None,
+    telling: bool = True,
 ) -> None:
-    """Run all pieces, which are independent of each other and predicted to take so many seconds
-    together, and look at the clock meanwhile. `stop` asks the pieces that are running to give up,
-    for those that take long and can."""
-    budget.look()
-    if seconds <= ALONE or getattr(_inside, "pool", False):
+    """Run all pieces, which are predicted to take so many seconds together, and look at the clock
+    meanwhile. `stop` asks the pieces that are running to give up, for those that take long and can.
+
+    Pieces are independent of each other, and may be run again, after a fork in their middle: they
+    do not overwrite what they read. Those that do are shared without `telling` anybody who might.
+    """
+    alone = budget.PIECE if min(len(pieces), n_threads()) <= 1 else ALONE
+    if seconds <= alone or getattr(_inside, "pool", False):
         for piece in pieces:
+            budget.look()
             run(piece)
         return
-    if len(pieces) == 1 and seconds <= budget.PIECE:
-        run(pieces[0])
-        return
-    futures: list[Future[object]] = [_the_pool().submit(run, piece) for piece in pieces]
+    budget.look()
+    shared = _Shared(run, pieces)
     try:
-        left = set(futures)
-        while left:
-            left = wait(left, timeout=WAIT).not_done
-            budget.look()
+        shared.start()
+        while shared.left:
+            shared.wait()
+            budget.look(telling)
     except BaseException:
         if stop is not None:
             stop()
-        for future in futures:
-            future.cancel()
-        wait(futures)  # none is left running behind the back of whoever catches this
+        shared.abandon()
         raise
-    for future in futures:
-        future.result()
+
+
+class _Shared(Generic[Piece]):
+    """Pieces of work in the pool. Whoever comes first takes a piece, so each is run once, even if
+    the pool does not take all of them."""
+
+    def __init__(self, run: Callable[[Piece], object], pieces: Sequence[Piece]) -> None:
+        self._run = run
+        self.left = dict(enumerate(pieces))  # those that are not known to have ended
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._process = os.getpid()
+        self._waiting = deque(self.left.items())
+        self._ended: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
+
+    def start(self) -> None:
+        try:
+            for _ in self.left:
+                _the_pool().submit(self._take)
+        except RuntimeError:  # no more threads: the interpreter ends, or the system has no more
+            while self._waiting:
+                budget.look()
+                self._take()
+
+    def _take(self) -> None:
+        try:
+            index, piece = self._waiting.popleft()
+        except IndexError:
+            return
+        error = None
+        try:
+            self._run(piece)
+        except BaseException as raised:
+            error = raised
+        self._ended.put((index, error))
+
+    def wait(self) -> None:
+        """Until a piece has ended, or for a while."""
+        if os.getpid() != self._process:  # somebody who was told of this run has forked
+            self._start_again()
+        with suppress(Empty):
+            self._end(*self._ended.get(timeout=WAIT))
+
+    def _end(self, index: int, error: BaseException | None) -> None:
+        del self.left[index]
+        if error is not None:
+            raise error
+
+    def _start_again(self) -> None:
+        """In a child: the threads at work have stayed with the parent."""
+        with suppress(Empty):
+            while True:
+                self._end(*self._ended.get_nowait())
+        self._prepare()
+        self.start()
+
+    def abandon(self) -> None:
+        """Wait for the pieces that are running, so that none is left behind the back of whoever
+        catches the exception; the others are not begun."""
+        if os.getpid() != self._process:
+            return
+        with suppress(IndexError):
+            while True:
+                del self.left[self._waiting.popleft()[0]]
+        while self.left:
+            del self.left[self._ended.get()[0]]
 
 
 def _the_pool() -> ThreadPoolExecutor:
     global _pool
     with _lock:
-        if _pool is None or _pool._max_workers != n_threads():
-            _pool = ThreadPoolExecutor(n_threads(), "cvxnn", initializer=_mark)
-        return _pool
+        size = n_threads()
+        if _pool is None or _pool[0] != size:
+            _pool = size, ThreadPoolExecutor(size, "cvxnn", initializer=_mark)
+        return _pool[1]
 
 
 def _mark() -> None:
     _inside.pool = True
 
 
+class _TorchThreads:
+    """The OpenMP threads of PyTorch, which wait for ever for those of the parent in a child."""
+
+    filepath = "torch"
+
+    @property
+    def num_threads(self) -> int:
+        return sys.modules["torch"].get_num_threads()
+
+    def set_num_threads(self, threads: int) -> None:
+        sys.modules["torch"].set_num_threads(threads)
+
+
 class _BlasLimit:
     """One thread for each call of the BLAS as long as somebody wants that. The limit is one for
-    the process, so those who come later find it set, and the last to leave restores it."""
+    the process, so those who come later find it set, and the last to leave restores what the first
+    has found. It is noted before it is changed and forgotten after it was restored, so that an
+    interruption at any point leaves no more to do for the next to come."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holders = 0
-        self._controller: Any = None
-        self._limits: Any = None
+        self._holders: dict[object, int] = {}  # and their threads
+        self._libraries: list[Any] = []
+        self._n_modules = 0  # when these were listed, which takes longer than a small solve
+        self._forked = False
+        self._found: dict[str, tuple[Any, int]] = {}  # libraries under the limit, and what they had
 
-    def take(self) -> None:
+    def take(self, holder: object) -> None:
         with self._lock:
-            self._holders += 1
-            if self._holders == 1:
-                if self._controller is None:
-                    self._controller = ThreadpoolController()
-                self._limits = self._controller.limit(limits=1, user_api="blas")
+            self._holders[holder] = threading.get_ident()
+            self._list_libraries()
+            for library in self._libraries:
+                threads = library.num_threads
+                if library.filepath not in self._found and threads != 1:
+                    self._found[library.filepath] = library, threads
+                    library.set_num_threads(1)
 
-    def release(self) -> None:
+    def release(self, holder: object) -> None:
         with self._lock:
-            self._holders -= 1
-            if self._holders == 0:
-                self._limits.restore_original_limits()
+            self._holders.pop(holder, None)
+            if not self._holders:
+                self._restore()
+
+    def after_fork(self) -> None:
+        """Only the thread that forked goes on in the child, perhaps in the middle of a solve."""
+        self._lock = threading.Lock()
+        own = threading.get_ident()
+        self._holders = {h: thread for h, thread in self._holders.items() if thread == own}
+        self._n_modules, self._forked = 0, True
+        if not self._holders:
+            self._restore()
+
+    def _list_libraries(self) -> None:
+        """A library of the BLAS comes with a module: SciPy's own with scipy.linalg, say."""
+        n_modules = len(sys.modules)
+        if n_modules == self._n_modules:
+            return
+        self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+        if self._forked and "torch" in sys.modules:
+            self._libraries.append(_TorchThreads())
+        self._n_modules = n_modules
+
+    def _restore(self) -> None:
+        for name, (library, threads) in list(self._found.items()):
+            library.set_num_threads(threads)
+            del self._found[name]
 
 
 _blas_limit = _BlasLimit()
@@ -116,11 +243,12 @@ _blas_limit = _BlasLimit()
 @contextmanager
 def single_blas() -> Iterator[None]:
     """Keep the BLAS to one thread for a while."""
-    _blas_limit.take()
+    holder = object()
     try:
+        _blas_limit.take(holder)
         yield
     finally:
-        _blas_limit.release()
+        _blas_limit.release(holder)
 
 
 def _after_fork() -> None:
@@ -128,6 +256,7 @@ def _after_fork() -> None:
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
     _inside.pool = False
+    _blas_limit.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from cvxnn.estimators import _NetworkEstimator
+from cvxnn.threads import cached_property
 
 
 @dataclass(frozen=True, eq=False)

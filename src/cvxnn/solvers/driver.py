@@ -453,15 +453,15 @@ class Run:
         its objective."""
         self.budget.on_silence = None
         self.budget.last_call()
-        if self.best_U is None:  # ended before the first iterate; zero is always feasible
-            self.best_U = self.problem.zero_weights()
-            if math.isfinite(self.budget.seconds):
-                return self._prove(bounded=False)
         try:
-            return self._prove()
+            if self.best_U is not None:
+                return self._prove()
         except OutOfTimeError:
-            self.budget.seconds = math.inf
-            return self._prove(bounded=False)
+            pass
+        else:  # ended before the first iterate; zero is always feasible
+            self.best_U = self.problem.zero_weights()
+        self.budget.seconds = math.inf
+        return self._prove(bounded=False)
 
     def _n_products(self) -> int:
         return self.budget.passes.total - self._passes_before

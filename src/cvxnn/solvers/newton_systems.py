@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +29,7 @@ from cvxnn.arrays import Array, is_sparse, row_squares
 from cvxnn.losses import Root
 from cvxnn.operators import ExpandedMatrix
 from cvxnn.spans import Span
+from cvxnn.threads import cached_property
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
 # ratios matter: they choose between ways to the same solution, the same way on every machine.

@@ -1,0 +1,62 @@
+/* What the compiled kernels have in common, and their prototypes; native.py has the same list.
+ *
+ * Each works on a range of blocks, rows or words of its own, so that several threads can share one
+ * call. Those that can take long poll `stop` and return early once it is not zero; what they have
+ * written by then is of no use. Those that return an int return 0, or 1 if memory ran out.
+ */
+#ifndef CVXNN_KERNELS_H
+#define CVXNN_KERNELS_H
+
+#include <stdint.h>
+
+#ifndef FAST /* one clone for each generation of processors; sanitizers cannot have them */
+#if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)
+#define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FAST
+#endif
+#endif
+#define INLINE static inline __attribute__((always_inline))
+
+typedef int64_t index_t;
+
+/* Another thread sets the flag. No order with other memory is asked for. */
+INLINE int stopped(const int *stop) { return __atomic_load_n(stop, __ATOMIC_RELAXED); }
+
+/* A digest of the files that these kernels were compiled from. */
+uint64_t kernels_version(void);
+
+int project_blocks(index_t n, index_t d, const double *X, const float *tiles, const int8_t *signs,
+                   index_t n_blocks, const double *points, const index_t *pattern,
+                   const double *offsets, const double *enough, index_t *rows, double *gamma,
+                   index_t *count, double *result, double tolerance, double dependent,
+                   index_t max_rows, const int *stop);
+
+void hinge_coefficients(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
+                        const index_t *pattern, const double *gamma, double delta,
+                        const double *products, double *coefficients, const int *stop);
+
+void hinge_divergence(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
+                      const index_t *pattern, const double *gamma, double delta,
+                      const double *new_products, const double *products, double *divergence,
+                      const int *stop);
+
+void pack_bits(index_t first, index_t last, index_t n, index_t p, const uint8_t *mask,
+               uint32_t *bits, const int *stop);
+
+void transpose_bits(index_t first, index_t last, index_t n, index_t p, const uint32_t *bits,
+                    uint32_t *transposed, const int *stop);
+
+#define PRODUCTS(REAL, NAME) \
+    index_t nonzero_blocks_##NAME(index_t p, index_t size, const REAL *U, index_t *list); \
+    int forward_##NAME(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C, \
+                       const uint32_t *bits, const REAL *X, const REAL *U, REAL *out, \
+                       const int *stop); \
+    int adjoint_##NAME(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C, \
+                       const uint32_t *bits, const REAL *X, const REAL *R, REAL *out, \
+                       const int *stop);
+PRODUCTS(float, float)
+PRODUCTS(double, double)
+#undef PRODUCTS
+
+#endif
