@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from cvxnn.arrays import blocks
 
+clock = time.perf_counter  # tests have one of their own
 # What one thread does in a second on a slow machine: operations of dense linear algebra in float64.
 RATE = 2e10
 SPARSE_RATE = 5e8  # and of products with sparse matrices
@@ -52,7 +53,6 @@ class Budget:
 
     seconds : until it has to end.
     on_silence : called when nothing was told for a while (see `told`).
-    clock : seconds from some beginning; tests have one of their own.
 
     `reserve` are seconds that are kept back for its end, for a certificate.
     """
@@ -61,9 +61,8 @@ class Budget:
         self,
         seconds: float = math.inf,
         on_silence: Callable[[], object] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.seconds, self.on_silence, self._clock = seconds, on_silence, clock
+        self.seconds, self.on_silence = seconds, on_silence
         self.started = self._told = clock()
         self.passes = Passes()
         self.reserve = 0.0
@@ -71,7 +70,7 @@ class Budget:
 
     @property
     def taken(self) -> float:
-        return self._clock() - self.started
+        return clock() - self.started
 
     @property
     def left(self) -> float:
@@ -88,10 +87,10 @@ class Budget:
 
     def told(self) -> None:
         """Somebody who listens has heard of this run just now."""
-        self._told = self._clock()
+        self._told = clock()
 
     def look(self, telling: bool = True) -> None:
-        now = self._clock()
+        now = clock()
         if now - self.started >= self.seconds - self.reserve:
             raise OutOfTimeError
         if telling and self.on_silence is not None and now - self._told >= SILENCE:

@@ -18,13 +18,18 @@ from cvxnn.arrays import Array, blocks, is_sparse
 
 PANEL = 512  # columns of a matrix that are factored at a time
 TILE = 256
-SMALL = 1e9  # operations that one call of the BLAS does in a moment
+MOMENT = 0.05  # predicted seconds of a call of the BLAS
+
+
+def moment() -> float:
+    """The operations of one call of the BLAS, at most."""
+    return MOMENT * budget.RATE
 
 
 def multiply(A: np.ndarray, B: Array) -> np.ndarray:
     """A @ B; B may be sparse."""
     work = 2.0 * A.shape[0] * math.prod(B.shape)
-    if work <= SMALL or not isinstance(B, np.ndarray):
+    if work <= moment() or not isinstance(B, np.ndarray):
         return A @ B
     result = np.empty((A.shape[0], B.shape[1]), dtype=np.result_type(A, B))
 
@@ -42,7 +47,7 @@ def gram(V: Array) -> Array:
     if not isinstance(V, np.ndarray):
         return V @ V.T
     work = 1.0 * V.shape[0] * math.prod(V.shape)
-    if work <= SMALL:
+    if work <= moment():
         return V @ V.T
     K = np.empty((len(V), len(V)), dtype=V.dtype)
 
@@ -67,7 +72,7 @@ def cholesky(K: np.ndarray) -> np.ndarray | None:
     """L with L L' = K, of the half of K (C-contiguous) below its diagonal, which is overwritten;
     None if K is not positive definite. What is above the diagonal is left as it was."""
     n = len(K)
-    if n**3 / 3 <= SMALL:
+    if n**3 / 3 <= moment():
         return K if _factor_block(K) else None
     for columns in budget.pieces(n, PANEL):
         corner, below = K[columns, columns], K[columns.stop :, columns]
@@ -81,6 +86,8 @@ def cholesky(K: np.ndarray) -> np.ndarray | None:
 
 def cholesky_solve(L: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(L L')^-1 b."""
+    if len(L) == 0:  # LAPACK wants at least one
+        return b
     potrs = lapack.spotrs if L.dtype == np.float32 else lapack.dpotrs
     return potrs(L.T, b.astype(L.dtype, copy=False), lower=0)[0]
 
@@ -116,5 +123,5 @@ def _subtract_products(K: np.ndarray, below: np.ndarray) -> None:
 def _share(run: Callable[[slice], Any], n: int, work: float, in_place: bool = False) -> None:
     """Run over rows in pieces of equal size, each a moment of work. Pieces that work in place
     cannot be run again, so nobody is told about them, who might fork."""
-    pieces = list(blocks(n, math.ceil(n / max(1, math.ceil(work / SMALL)))))
+    pieces = list(blocks(n, math.ceil(n / max(1, math.ceil(work / moment())))))
     threads.share(run, pieces, work / budget.RATE, telling=not in_place)

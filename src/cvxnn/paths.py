@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -22,7 +22,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
+from cvxnn import threads
 from cvxnn.arrays import array_namespace, is_sparse, like, to_numpy
+from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
 from cvxnn.modelfile import write_atomically
 from cvxnn.problems import ConvexProblem, check_problem, lambda_max
@@ -46,7 +48,7 @@ class Path:
     ----------
     problem : at the lam it came with; the points have their own.
     solutions : as many as were reached.
-    planned : all the lams that were asked for.
+    planned : all the lams that were asked for; NaN if there was no time to find lambda_max.
     message : how the path ended, in words.
     """
 
@@ -150,45 +152,48 @@ def path(
     tol = check_number(tol, "tol", minimum=0)
     min_loss = check_number(min_loss, "min_loss", minimum=0, maximum=1)
     check_flag(progress, "progress")
-    end = None
+    n_lams = check_integer(n_lams, "n_lams", minimum=1)
+    seconds = math.inf
     if max_seconds is not None:
-        end = time.perf_counter() + check_number(max_seconds, "max_seconds", minimum=0, strict=True)
+        seconds = check_number(max_seconds, "max_seconds", minimum=0, strict=True)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
-    grid = _grid(problem, n_lams, eps, lams)
-    file = None if checkpoint is None else _Checkpoint(checkpoint, problem, grid, tol)
-    stored = [] if file is None else file.read()
+    grid = np.full(n_lams, np.nan)  # until lambda_max is known
     solutions: list[Solution] = []
     message = "all points are reached"
     try:
-        for k, lam in enumerate(grid.tolist()):
-            if k < len(stored):
-                solution = stored[k]
-            else:
-                solution = solve(
-                    problem.with_lam(lam),
-                    solver,
-                    tol=tol,
-                    max_seconds=None if end is None else max(end - time.perf_counter(), 1e-9),
-                    warm_start=_ahead(solutions[-2:], lam),
-                    **options,
-                )
-            if solution.status in _UNFINISHED:
-                message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
-                break
-            if len(solutions) > 1:  # what later points no longer need may be large
-                solutions[-2] = replace(solutions[-2], state=None)
-            solutions.append(solution)
-            if file is not None and k >= len(stored):
-                file.write(solutions)
-            if progress:
-                sys.stderr.write(_line(solution, k + 1, len(grid)) + "\n")
-            reason = _reason_to_stop(solution, min_loss, callback)
-            if reason:
-                message = reason
-                break
+        with threads.single_blas(), spend(Budget(seconds)):
+            grid = _grid(problem, n_lams, eps, lams)
+            file = None if checkpoint is None else _Checkpoint(checkpoint, problem, grid, tol)
+            stored = [] if file is None else file.read()
+            for k, lam in enumerate(grid.tolist()):
+                if k < len(stored):
+                    solution = stored[k]
+                else:
+                    start = _ahead(solutions[-2:], lam)
+                    solution = solve(
+                        problem.with_lam(lam), solver, tol=tol, warm_start=start, **options
+                    )
+                if solution.status in _UNFINISHED:
+                    message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
+                    break
+                if len(solutions) > 1:  # what later points no longer need may be large
+                    solutions[-2] = replace(solutions[-2], state=None)
+                solutions.append(solution)
+                if file is not None and k >= len(stored):
+                    file.write(solutions)
+                if progress:
+                    sys.stderr.write(_line(solution, k + 1, len(grid)) + "\n")
+                reason = _reason_to_stop(solution, min_loss, callback)
+                if reason:
+                    message = reason
+                    break
     except KeyboardInterrupt:  # between two solves
         message = _UNFINISHED[Status.INTERRUPTED]
+    except OutOfTimeError:
+        known = bool(np.isfinite(grid).all())
+        where = f"at lam = {grid[len(solutions)]:.4g}" if known else "before lambda_max was known"
+        message = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}"
     if len(solutions) > 1:
         solutions[-2] = replace(solutions[-2], state=None)
     return Path(problem, tuple(solutions), grid, message)
@@ -221,7 +226,6 @@ def _grid(problem: ConvexProblem, n_lams: int, eps: float, lams: Any) -> np.ndar
         if grid.ndim != 1 or len(grid) == 0 or not np.all(grid > 0):
             raise ValueError("lams must be a list of positive numbers")
         return np.sort(grid)[::-1].copy()
-    n_lams = check_integer(n_lams, "n_lams", minimum=1)
     eps = check_number(eps, "eps", minimum=0, strict=True, maximum=1)
     if problem.penalty_name in ("l2", "none"):
         raise ValueError(f"penalty {problem.penalty_name!r} has no lambda_max: give lams")

@@ -46,7 +46,7 @@ DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
 # Passes that a certificate takes, at most, which are kept back of a time limit; with cones, too.
-PASSES_OF_A_PROOF = {"C-GReLU": 6, "C-ReLU": 12}
+PASSES_OF_A_PROOF = {"C-GReLU": 10, "C-ReLU": 16}
 # A run diverges if an iterate is worse than the best one by this factor, or not a number.
 DIVERGENCE_FACTOR = 1e8
 
@@ -358,6 +358,7 @@ class Run:
         objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
         if objective < self.objective or self.best_U is None:
             self.objective, self.best_U = objective, iterate.U
+        budget.look()
         if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
             raise _DivergedError
         bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from cvxnn import budget
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
 from cvxnn.losses import Loss
 from cvxnn.problems import ConvexProblem, CReLU
@@ -152,6 +153,7 @@ class Newton:
         float64 = array_namespace(X).float64
 
         def stack(parts: list[np.ndarray]) -> Array:
+            budget.look()  # these may be all blocks of many outputs
             return like(X, np.concatenate(parts, axis=-1), dtype=float64)
 
         return Iterate(
@@ -384,6 +386,7 @@ class _Output:
         """Bound the optimal value with theta and all blocks; `known` are dual rows of the working
         set that may be shorter than those found here."""
         rows = self.blocks.all_correlations(self.theta, self.lam)
+        budget.look()
         self._norms = row_norms(rows)
         if known is not None:
             shorter = np.flatnonzero(row_norms(known) < self._norms[self.blocks.work])
@@ -430,6 +433,7 @@ class _Output:
 
     def _choose_work(self, keep: np.ndarray) -> None:
         """Keep these of the working set, and add the blocks that violate most."""
+        budget.look()
         work = self.blocks.work
         outside = np.ones(self.blocks.size, dtype=bool)
         outside[work] = False

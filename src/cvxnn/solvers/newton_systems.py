@@ -76,7 +76,7 @@ def largest_square(X: np.ndarray) -> float:
     """The square of the largest singular value of a dense X, by eigenvalues of X'X or, where that
     takes long, to a few digits by the power method; it sets a scale."""
     n, d = X.shape
-    if n * d**2 + d**3 <= panels.SMALL:
+    if n * d**2 + d**3 <= panels.moment():
         return float(np.linalg.eigvalsh(X.T @ X)[-1])
     v = np.random.default_rng(0).standard_normal((d, 1))
     size = 0.0
