@@ -169,6 +169,12 @@ def _mark() -> None:
     _inside.pool = True
 
 
+def _set_threads(library: Any, number: int) -> None:
+    """threadpoolctl >= 3.8 does nothing, without a word, in other threads than that which was the
+    first to set a number. Here the last to leave restores it, from whatever thread."""
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
+
+
 class _TorchThreads:
     """The OpenMP threads of PyTorch, which wait for ever for those of the parent in a child."""
 
@@ -178,8 +184,8 @@ class _TorchThreads:
     def num_threads(self) -> int:
         return sys.modules["torch"].get_num_threads()
 
-    def set_num_threads(self, threads: int) -> None:
-        sys.modules["torch"].set_num_threads(threads)
+    def set_num_threads(self, number: int) -> None:
+        sys.modules["torch"].set_num_threads(number)
 
 
 class _BlasLimit:
@@ -204,7 +210,7 @@ class _BlasLimit:
                 threads = library.num_threads
                 if library.filepath not in self._found and threads != 1:
                     self._found[library.filepath] = library, threads
-                    library.set_num_threads(1)
+                    _set_threads(library, 1)
 
     def release(self, holder: object) -> None:
         with self._lock:
@@ -222,18 +228,23 @@ class _BlasLimit:
             self._restore()
 
     def _list_libraries(self) -> None:
-        """A library of the BLAS comes with a module: SciPy's own with scipy.linalg, say."""
+        """A library of the BLAS comes with a module: SciPy's own with scipy.linalg, say. One that
+        is built on OpenMP is left alone: its limit is one for each thread, and for OpenMP."""
         n_modules = len(sys.modules)
         if n_modules == self._n_modules:
             return
-        self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+        self._libraries = [
+            library
+            for library in ThreadpoolController().select(user_api="blas").lib_controllers
+            if getattr(library, "threading_layer", None) != "openmp"
+        ]
         if self._forked and "torch" in sys.modules:
             self._libraries.append(_TorchThreads())
         self._n_modules = n_modules
 
     def _restore(self) -> None:
         for name, (library, threads) in list(self._found.items()):
-            library.set_num_threads(threads)
+            _set_threads(library, threads)
             del self._found[name]
 
 
