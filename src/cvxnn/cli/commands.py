@@ -25,7 +25,8 @@ from cvxnn.cli import (
 )
 from cvxnn.cli.console import Console
 from cvxnn.digits import text_above, text_below
-from cvxnn.modelfile import ModelFileError, write_atomically
+from cvxnn.files import write_atomically
+from cvxnn.modelfile import ModelFileError
 from cvxnn.models import Model, fit_path, pose
 from cvxnn.preparation import Target
 from cvxnn.problems import ConvexProblem, CReLU
