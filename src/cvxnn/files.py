@@ -58,20 +58,20 @@ def write_atomically(path: Path, content: bytes) -> None:
 def _written(temporary: Path, content: bytes) -> int:
     """The handle of a file of this name and content, which is on the disk, and locked."""
     try:
-        handle = _filled(_nameless(temporary.parent), content)
-        # with a folder, which it does not need here, Python follows the link
-        os.link(f"/proc/self/fd/{handle}", temporary, src_dir_fd=handle)
-        return handle
+        return _filled(_nameless(temporary.parent), content, temporary)
     except OSError:  # a system without such files, or what will be in the way again
         return _filled(_named(temporary), content)
 
 
-def _filled(handle: int, content: bytes) -> int:
+def _filled(handle: int, content: bytes, name: Path | None = None) -> int:
+    """The handle, with the content on the disk, and with a name if it had none."""
     try:
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(handle, rest) :]
         os.fsync(handle)
+        if name is not None:  # Python follows the link if it is given a folder, here of no use
+            os.link(f"/proc/self/fd/{handle}", name, src_dir_fd=handle)
     except BaseException:
         os.close(handle)
         raise

@@ -438,14 +438,23 @@ def _from_dictionary(path: Path, name: str, chunk: Any) -> np.ndarray:
     return values[chunk.indices.cast("int64").fill_null(len(values) - 1).to_numpy()]
 
 
-def write_csv(columns: dict[str, Iterable[Any]]) -> str:
-    """Columns as CSV text, numbers with all their digits."""
+def write_csv(columns: dict[str, Iterable[Any]], *, safe: bool = False) -> str:
+    """Columns as CSV text, numbers with all their digits.
+
+    safe : put ' before names and texts that spreadsheets would run as formulas.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    shown = _harmless if safe else str
+    writer.writerow(map(shown, columns))
     rows = zip(*columns.values(), strict=True)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([shown(_cell(value)) for value in row] for row in rows)
     return text.getvalue()
+
+
+def _harmless(cell: str) -> str:
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not _is_number(cell)
+    return "'" + cell if formula else cell
 
 
 def _cell(value: Any) -> str:
