@@ -10,6 +10,7 @@ import click
 from benchmarks import (
     comparison,
     decompositions,
+    kills,
     memory,
     newton_gated,
     newton_path,
@@ -36,6 +37,7 @@ BENCHMARKS = {
         products,
         startup,
         ties,
+        kills,
         rigour,
         relu_oracle,
         decompositions,

@@ -534,7 +534,7 @@ def test_the_file_is_replaced_as_a_whole(problem, file, monkeypatch):
     def failing(*args):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("cvxnn.modelfile.os.replace", failing)
+    monkeypatch.setattr("cvxnn.files.os.replace", failing)
     with pytest.raises(OSError, match="disk is full"):
         path(problem, n_lams=4, checkpoint=file)
     assert file.read_bytes() == before

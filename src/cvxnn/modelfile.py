@@ -1,6 +1,5 @@
 """Model files: safetensors with a JSON header. They hold data only; loading one runs no code.
 
-A file is written beside its target and moved into place, so a failed write leaves no half file.
 Anything that is not a complete, consistent model of a known version is refused.
 """
 
@@ -8,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -20,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
+from cvxnn.files import MODEL_BYTES, most_bytes, read_bounded, write_atomically
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 
 FORMAT = "cvxnn-model"
@@ -27,6 +25,7 @@ FORMAT = "cvxnn-model"
 # network, and a checksum of the header, too. New in 4: the numbers that define its program.
 VERSION = 4
 _SINCE = {"b2": 2}  # arrays that the first version did not know
+MAX_HEADER = 2**24  # bytes of JSON; parsing takes up to thirty times as much memory
 _BESIDE = "model."  # what the names of arrays beside the network begin with
 _CLASSES: dict[str, type[TwoLayerNetwork]] = {
     cls.kind: cls for cls in (GatedReLUNetwork, ReLUNetwork)
@@ -79,7 +78,7 @@ def write(content: Content, path: str | PathLike[str]) -> None:
 
 def read(path: str | PathLike[str]) -> Content:
     path = Path(path)
-    content = path.read_bytes()
+    content = read_tensors(path, ModelFileError, "a model file")
     try:
         tensors = parse_tensors(content)
     except SafetensorError as error:
@@ -111,31 +110,30 @@ def read(path: str | PathLike[str]) -> Content:
     except ValueError as error:
         raise ModelFileError(f"{path} is inconsistent: {error}") from error
     claimed = header.pop("sha256", None)
-    if version > 1 and claimed != _digest(tensors, header if version > 2 else None):
+    try:
+        digest = _digest(tensors, header if version > 2 else None)
+    except RecursionError as error:
+        raise ModelFileError(f"{path} has a damaged header: {error}") from error
+    if version > 1 and claimed != digest:
         raise ModelFileError(f"{path} is damaged: its contents do not match their checksum")
     arrays = {name.removeprefix(_BESIDE): tensors[name] for name in beside}
     return Content(network, description, arrays)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` to `path` whole or not at all."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder")
-    if path.exists() and not path.is_file():
-        raise OSError(f"{path} is no ordinary file, and would be replaced by one")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's 0600 is for secrets
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+def read_tensors(path: Path, refusal: type[ValueError], what: str) -> bytes:
+    """The bytes of a safetensors file; its header is looked at before the rest is read."""
+
+    def look(beginning: bytes) -> None:
+        length = int.from_bytes(beginning[:8], "little")
+        if len(beginning) > 8 and not beginning.startswith(b"{", 8):
+            raise refusal(f"{path} is not {what}, or damaged: it has no header")
+        if len(beginning) > 8 and length > MAX_HEADER:
+            raise refusal(
+                f"{path} is not {what}, or damaged: its header has {length:,} bytes, and at most "
+                f"{MAX_HEADER:,} are read"
+            )
+
+    return read_bounded(path, most_bytes(MODEL_BYTES), refusal, look)
 
 
 def _digest(tensors: dict[str, np.ndarray], header: dict[str, Any] | None) -> str:

@@ -26,7 +26,8 @@ from cvxnn import threads
 from cvxnn.arrays import array_namespace, is_sparse, like, to_numpy
 from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
-from cvxnn.modelfile import write_atomically
+from cvxnn.files import write_atomically
+from cvxnn.modelfile import read_tensors
 from cvxnn.problems import ConvexProblem, check_problem, lambda_max
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import SOLVERS, Solution, Status, choose, solve
@@ -311,7 +312,7 @@ class _Checkpoint:
         """The points up to the first that does not meet the tolerance; none without a file."""
         if not self.file.exists():
             return []
-        content = self.file.read_bytes()
+        content = read_tensors(self.file, CheckpointError, "a path checkpoint")
         try:
             tensors = parse_tensors(content)
             size = int.from_bytes(content[:8], "little")

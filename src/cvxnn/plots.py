@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cvxnn.decompositions import Decomposition, decompose
-from cvxnn.modelfile import write_atomically
+from cvxnn.files import write_atomically
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.paths import Path
 from cvxnn.solvers import Solution

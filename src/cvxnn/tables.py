@@ -12,6 +12,7 @@ import csv
 import difflib
 import gzip
 import io
+import itertools
 import re
 import zlib
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from cvxnn.files import TABLE_BYTES, most_bytes, read_bounded, too_large, unpacked
 
 MISSING = frozenset(
     {"", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "nil", "missing"}
@@ -42,6 +45,9 @@ _FOREIGN = {  # how files begin that are often taken for tables
     b"{": "a JSON file: save the table as CSV",
     b"[": "a JSON file: save the table as CSV",
 }
+_LINE = re.compile(r"[^\r\n]*+(\r\n|[\r\n])|[^\r\n]++")
+_QUOTED = re.compile(r'"[^"]*+(""[^"]*+)*+"')
+_CELL_BYTES = 10  # of a file, for each cell that is read: cells take a hundred bytes of memory
 _MODEL_FILE = re.compile(rb".{8}\{.*cvxnn-model", re.DOTALL)  # see `modelfile.py`
 
 
@@ -206,24 +212,25 @@ def read_table(
         raise TableError(f"{path} is a folder, not a table")
     if not path.exists():
         raise TableError(f"there is no file {path}")
-    content = path.read_bytes()
+    most = most_bytes(TABLE_BYTES)
+    content = read_bounded(path, most, TableError)
     if content.startswith(b"\x1f\x8b"):
-        content = _unzipped(path, content)
+        content = _unzipped(path, content, most)
     if not content:
         raise TableError(f"{path} is empty")
     if content.startswith(b"PAR1"):
-        return _read_parquet(path, content)
+        return _read_parquet(path, content, most)
     for beginning, what in _FOREIGN.items():
         if content[:100].lstrip().lower().startswith(beginning.lower()):
             raise TableError(f"{path} is {what}")
-    if _MODEL_FILE.match(content):
+    if _MODEL_FILE.match(content[: 2**20]):
         raise TableError(f"{path} is a model file, not a table")
-    return _read_text(path, _decoded(path, content, encoding), delimiter)
+    return _read_text(path, _decoded(path, content, encoding), delimiter, most)
 
 
-def _unzipped(path: Path, content: bytes) -> bytes:
+def _unzipped(path: Path, content: bytes, most: int) -> bytes:
     try:
-        return gzip.decompress(content)
+        return unpacked(gzip.GzipFile(fileobj=io.BytesIO(content)), path, most, TableError)
     except (OSError, EOFError, zlib.error) as error:
         raise TableError(f"{path} is a damaged gzip file: {error}") from error
 
@@ -250,12 +257,22 @@ def _decoded(path: Path, content: bytes, encoding: str | None) -> str:
     return text.removeprefix("\ufeff")
 
 
-def _read_text(path: Path, text: str, delimiter: str | None) -> Table:
+def _check_cells(path: Path, cells: int, most: int) -> None:
+    """Refuse what would need far more memory than its bytes say."""
+    if cells > most // _CELL_BYTES:
+        raise TableError(
+            f"{path} is too large: more than {most // _CELL_BYTES:,} cells, which is all that is "
+            "read; set CVXNN_MAX_BYTES to ten times the number of cells to read more"
+        )
+
+
+def _read_text(path: Path, text: str, delimiter: str | None, most: int) -> Table:
     if delimiter is None:
         delimiter = _found_delimiter(path, text)
     delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise TableError(f"the delimiter must be one character, got {delimiter!r}")
+    _check_cells(path, text.count(delimiter) + text.count("\n") + text.count("\r"), most)
     records = _records(path, text, delimiter)
     if not records:
         raise TableError(f"{path} is empty")
@@ -283,19 +300,43 @@ def _read_text(path: Path, text: str, delimiter: str | None) -> Table:
 
 def _records(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
     """The rows that are not blank, with their numbers."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines = (line.group() for line in _LINE.finditer(text))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     rows: list[tuple[int, list[str]]] = []
-    number = 0
+    number = before = 0
     try:
         for number, fields in enumerate(reader, start=1):
+            before = reader.line_num
             fields = [field.strip() for field in fields]
             if fields not in ([], [""]):
                 rows.append((number, fields))
     except csv.Error as error:
-        endless = "end of data" in str(error) or "field limit" in str(error)
-        what = "a quote is opened and not closed" if endless else str(error)
+        what = str(error)
+        if "end of data" in what:
+            what = "a quote is opened and not closed"
+        elif "field limit" in what:
+            start = next(itertools.islice(_LINE.finditer(text), before, None)).start()
+            what = _too_long(text[start:], delimiter, rows[0][1] if rows else [])
         raise TableError(f"{path}, row {number + 1}: {what}") from error
     return rows
+
+
+def _too_long(text: str, delimiter: str, header: list[str]) -> str:
+    """What is wrong with the row that `text` begins with, where a field is too long for `csv`."""
+    plain = re.compile(rf"[^{re.escape(delimiter)}\r\n]*")
+    start, column, most = 0, 1, csv.field_size_limit()
+    while True:
+        quoted = text.startswith('"', start)
+        found = (_QUOTED if quoted else plain).match(text, start)
+        if found is None:
+            return "a quote is opened and not closed"
+        field = found[0][1:-1].replace('""', '"') if quoted else found[0]
+        if len(field) > most or found.end() == len(text):
+            break
+        start, column = found.end() + 1, column + 1
+    name = repr(header[column - 1]) if column <= len(header) else str(column)
+    lines = ": is a quote not closed?" if "\n" in field else ""
+    return f"column {name} has {len(field):,} characters, and at most {most:,} are read{lines}"
 
 
 def _found_delimiter(path: Path, text: str) -> str:
@@ -339,7 +380,7 @@ def _number_rows(values: np.ndarray) -> bool:
     return len(set(texts)) == len(texts) and all(map(str.isdecimal, texts))
 
 
-def _read_parquet(path: Path, content: bytes) -> Table:
+def _read_parquet(path: Path, content: bytes, most: int) -> Table:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -348,7 +389,11 @@ def _read_parquet(path: Path, content: bytes) -> Table:
             f"{path} is a Parquet file, which needs pyarrow: pip install 'cvxnn[data]'"
         ) from error
     try:
-        data = parquet.read_table(io.BytesIO(content))
+        file = parquet.ParquetFile(io.BytesIO(content))
+        _check_parquet(path, file.metadata, most)
+        texts = [f.name for f in file.schema_arrow if pyarrow.types.is_string(f.type)]
+        # a text that occurs often is stored once, and so it stays
+        data = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts).read()
     except (pyarrow.ArrowException, OSError) as error:
         raise TableError(f"{path} is a damaged Parquet file: {_first_line(error)}") from error
     names = [str(name) for name in data.column_names]
@@ -361,12 +406,22 @@ def _read_parquet(path: Path, content: bytes) -> Table:
     return _named(path, names, columns, np.arange(data.num_rows) + 1)
 
 
+def _check_parquet(path: Path, facts: Any, most: int) -> None:
+    """Refuse before it is read what a few bytes may say: billions of rows."""
+    groups = [facts.row_group(k) for k in range(facts.num_row_groups)]
+    parts = [group.column(k) for group in groups for k in range(group.num_columns)]
+    cells = sum(max(part.num_values, 0) for part in parts)
+    _check_cells(path, max(cells, facts.num_rows * facts.num_columns), most)
+    if sum(max(part.total_uncompressed_size, 0) for part in parts) > most:
+        raise TableError(too_large(path, most, "unpacked, "))
+
+
 def _arrow_column(path: Path, name: str, column: Any) -> np.ndarray:
     from pyarrow import types
 
     kind = column.type
     if types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
+        return np.concatenate([_from_dictionary(path, name, chunk) for chunk in column.chunks])
     if types.is_nested(kind) or "binary" in str(kind):
         raise TableError(f"{path}, column {name!r}: values of type {kind} cannot be used")
     values = column.to_pylist()
@@ -376,14 +431,30 @@ def _arrow_column(path: Path, name: str, column: Any) -> np.ndarray:
     return np.array([None if v is None else _value(str(v).strip()) for v in values], dtype=object)
 
 
-def write_csv(columns: dict[str, Iterable[Any]]) -> str:
-    """Columns as CSV text, numbers with all their digits."""
+def _from_dictionary(path: Path, name: str, chunk: Any) -> np.ndarray:
+    values = _arrow_column(path, name, chunk.dictionary)
+    missing = None if values.dtype == object else np.nan
+    values = np.append(values, np.array([missing], dtype=values.dtype))
+    return values[chunk.indices.cast("int64").fill_null(len(values) - 1).to_numpy()]
+
+
+def write_csv(columns: dict[str, Iterable[Any]], *, safe: bool = False) -> str:
+    """Columns as CSV text, numbers with all their digits.
+
+    safe : put ' before names and texts that spreadsheets would run as formulas.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    shown = _harmless if safe else str
+    writer.writerow(map(shown, columns))
     rows = zip(*columns.values(), strict=True)
-    writer.writerows([_cell(value) for value in row] for row in rows)
+    writer.writerows([shown(_cell(value)) for value in row] for row in rows)
     return text.getvalue()
+
+
+def _harmless(cell: str) -> str:
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not _is_number(cell)
+    return "'" + cell if formula else cell
 
 
 def _cell(value: Any) -> str:

@@ -3,7 +3,7 @@
 
 Exit codes: 0 done; 1 a failure that is cvxnn's fault; 2 bad input or options; 3 done, but the
 tolerance was not met; 4 a certificate was not confirmed; 5 a file could not be read or written;
-130 interrupted. With --json there is one JSON object on stdout whatever happens.
+130 interrupted, 143 terminated. With --json there is one JSON object on stdout whatever happens.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import json
 import math
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -31,9 +33,11 @@ EXIT_CODES = {
     3: "done, but the tolerance was not met",
     4: "the certificate was not confirmed",
     5: "a file could not be read or written",
-    130: "interrupted",
+    130: "interrupted (Ctrl-C)",
+    143: "terminated (SIGTERM)",
 }
 FAULT, BAD_INPUT, NOT_CONVERGED, NOT_CONFIRMED, FILE_TROUBLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
+TERMINATED = 143
 
 
 class Failure(click.ClickException):
@@ -48,14 +52,19 @@ class _Commands(click.Group):
     """Commands that end with a message and an exit code, in JSON as well if that is asked for."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        context.obj = {"json": "--json" in args}  # before they are known to be sound
+        context.obj = {
+            "json": "--json" in args,  # before they are known to be sound
+            "written": [],  # files, so far
+            "interrupted": INTERRUPTED,  # what an interrupt exits with
+        }
         return super().parse_args(context, args)
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            with _terminable(context.obj):
+                return super().invoke(context)
         except BaseException as error:
-            failure = _failure(error)
+            failure = _failure(error, context.obj)
             if failure is not None and context.obj["json"]:
                 told = {"error": failure.format_message(), "exit_code": failure.exit_code}
                 click.echo(json.dumps(told))
@@ -71,6 +80,26 @@ class _Commands(click.Group):
                 raise
             click.echo(f"Error: output: {error.strerror}", err=True)
             sys.exit(FILE_TROUBLE)
+
+
+@contextmanager
+def _terminable(told: dict[str, Any]) -> Iterator[None]:
+    """Take SIGTERM, which batch systems send some time before they kill, for a Ctrl-C: what is good
+    for that is good for both. Somebody else's handler stays."""
+
+    def terminate(*_: object) -> None:
+        told["interrupted"] = TERMINATED
+        raise KeyboardInterrupt
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 # -- what options and commands have in common
@@ -167,6 +196,12 @@ _READING = _together(
     ),
     click.option("--encoding", help="Of a text file, such as latin-1; UTF-8 unless given."),
 )
+_SAFE_CSV = click.option(
+    "--safe-csv",
+    "safe",
+    is_flag=True,
+    help="Put ' before texts that spreadsheets would take for formulas.",
+)
 _SPEAKING = _together(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines."),
     click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
@@ -237,18 +272,22 @@ def _guarded(command: Callable[..., Any]) -> Callable[..., Any]:
         from cvxnn.cli.console import Console
 
         code = command(Console(as_json=as_json, quiet=quiet), *args, **options)
+        if code == INTERRUPTED:
+            code = click.get_current_context().find_root().obj["interrupted"]
         if code:
             raise click.exceptions.Exit(code)
 
     return run
 
 
-def _failure(error: BaseException) -> click.ClickException | None:
+def _failure(error: BaseException, told: dict[str, Any]) -> click.ClickException | None:
     """The message for an error; None to let it pass."""
     if isinstance(error, click.ClickException):
         return error
     if isinstance(error, KeyboardInterrupt):
-        return Failure(str(error) or "interrupted; nothing was written", INTERRUPTED)
+        done = " and ".join(told["written"]) or "nothing"
+        text = str(error) or f"interrupted; {done} was written"
+        return Failure(text, told["interrupted"])
     if isinstance(error, (click.exceptions.Exit, click.Abort)):
         return None
     if not isinstance(error, Exception) or os.environ.get("CVXNN_DEBUG"):
@@ -344,6 +383,7 @@ def fit(console: Any, **options: Any) -> int:
     shell_complete=_columns,
     help="A column of DATA to put before the predictions, such as a key; may be given more often.",
 )
+@_SAFE_CSV
 @_READING
 @_SPEAKING
 @_guarded
@@ -377,6 +417,7 @@ def predict(console: Any, **options: Any) -> int:
     callback=_picture,
     help="Draw it: .png, .pdf or .svg.",
 )
+@_SAFE_CSV
 @_READING
 @_SPEAKING
 @_guarded

@@ -6,7 +6,7 @@ import io
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from cvxnn.cli import (
 )
 from cvxnn.cli.console import Console
 from cvxnn.digits import text_above, text_below
-from cvxnn.modelfile import ModelFileError, write_atomically
+from cvxnn.files import write_atomically
+from cvxnn.modelfile import ModelFileError
 from cvxnn.models import Model, fit_path, pose
 from cvxnn.preparation import Target
 from cvxnn.problems import ConvexProblem, CReLU
@@ -60,11 +61,25 @@ def _named(target: str | None, table: Table) -> str:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
+    """Errors while a file is written, in words; and a note of whether it was, should somebody
+    interrupt what follows."""
+    before = _identity(path)
     try:
         yield
     except OSError as error:
         reason = error.strerror or error
         raise Failure(f"{path} could not be written: {reason}", FILE_TROUBLE) from error
+    finally:
+        if _identity(path) != before:
+            click.get_current_context().find_root().obj["written"].append(str(path))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Of the file behind a name: another one after every write."""
+    with suppress(OSError):
+        found = path.stat()
+        return found.st_ino, found.st_mtime_ns
+    return None
 
 
 # -- the commands
@@ -223,6 +238,7 @@ def predict(
     data: Path,
     output: Path | None,
     keep: tuple[str, ...],
+    safe: bool,
     delimiter: str | None,
     encoding: str | None,
 ) -> int:
@@ -243,10 +259,10 @@ def predict(
         console.note(text)
     if output is not None:
         with _writing(output):
-            write_atomically(output, write_csv(columns).encode())
+            write_atomically(output, write_csv(columns, safe=safe).encode())
         console.say(f"{count(len(table), 'prediction')} written to {output}")
     elif not console.as_json:
-        click.echo(write_csv(columns), nl=False)
+        click.echo(write_csv(columns, safe=safe), nl=False)
     console.result({"rows": len(table), "output": output and str(output), **columns})
     return 0
 
@@ -259,6 +275,7 @@ def path(
     points: int,
     missing: str,
     plot: Path | None,
+    safe: bool,
     delimiter: str | None,
     encoding: str | None,
     **settings: Any,
@@ -289,7 +306,8 @@ def path(
     done = f"{len(found.points)} of {count(len(found.path.planned), 'point')}"
     if not found.path.complete:
         raise KeyboardInterrupt(_kept(checkpoint, f"{found.path.message} after {done}"))
-    text = write_csv({name: [point[name] for point in found.points] for name in found.points[0]})
+    columns = {name: [point[name] for point in found.points] for name in found.points[0]}
+    text = write_csv(columns, safe=safe)
     with _writing(output):
         write_atomically(output, text.encode())
     _say_path(console, found.points)

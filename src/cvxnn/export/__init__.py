@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn.modelfile import write_atomically
+from cvxnn.files import write_atomically
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.validation import check_choice
 

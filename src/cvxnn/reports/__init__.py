@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from cvxnn.modelfile import write_atomically
+from cvxnn.files import write_atomically
 from cvxnn.reports.contents import contents_of
 from cvxnn.reports.page import page_of
 from cvxnn.reports.samples import check_estimator
