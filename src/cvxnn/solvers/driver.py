@@ -78,10 +78,6 @@ _HELP = {
 }
 
 
-class ConvergenceWarning(UserWarning):
-    """A solve ended before its tolerance was met."""
-
-
 class NotConvergedError(RuntimeError):
     """Raised instead of the warning with `on_failure="raise"`; `solution` holds the result."""
 
@@ -106,9 +102,9 @@ class Progress:
     n_products: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
-    """Weights with what is proven about them.
+    """Weights with what is proven about them. Two runs are two solutions: compare their parts.
 
     Attributes
     ----------
@@ -189,7 +185,8 @@ def solve(
     tol : relative duality gap (default 1e-4), or the measure of the published rule (1e-3).
     max_iter, max_seconds : limits.
     warm_start : weights or a `Solution` to start from; a solution of the same method also hands
-        on its step size, multipliers and the like.
+        on its step size, multipliers and the like. "direct", "lsmr", "decomposition" and "cvxpy"
+        always begin afresh.
     callback : called with a `Progress` in every iteration; a true answer stops the run.
     on_failure : "warn", "raise" or "ignore" if the tolerance is not met.
     options : settings of the solver given by name, for instance `restart=False`.
@@ -230,6 +227,8 @@ def solve(
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)
+        from cvxnn.convergence import ConvergenceWarning
+
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     return solution
 
