@@ -217,9 +217,7 @@ _UNFINISHED = {
 }
 
 
-def _grid(
-    problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: Any
-) -> np.ndarray:
+def _grid(problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: Any) -> np.ndarray:
     if lams is not None:
         if n_lams is not None or eps is not None:
             raise TypeError("lams is the grid itself: n_lams and eps would not be read")
