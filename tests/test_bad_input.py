@@ -526,12 +526,20 @@ COLUMNS = {
     "a number beyond all floats": fit_to(
         "data.csv, column 'b', row 9: 1e999 is not finite", with_cell("b", 9, "1e999")
     ),
+    "Parquet, read with a delimiter": fit_to(
+        "data.csv is a Parquet file, which has no delimiter: give none",
+        lambda: parquet(a=[1.0, 2.0, 3.0, 4.0], label=["x", "y", "x", "y"]),
+        options="--delimiter ;",
+    ),
     "infinity in Parquet": fit_to(
         "data.csv, column 'a', row 2: inf is not finite",
         lambda: parquet(a=[1.0, np.inf, 2.0, 3.0], label=["x", "y", "x", "y"]),
     ),
     "numbers of size 1e300": fits("", scaled("b", 1e300), as_good),
     "numbers of size 1e-300": fits("", scaled("b", 1e-300), as_good),
+    "denormal numbers": fits(
+        "columns of X that are too small to be scaled are as good as zero: 'b'", scaled("b", 1e-310)
+    ),
     "missing values": fits("missing values are filled in and marked: 'b'", with_cell("b", 9, "")),
     "missing values, refused": fit_to(
         "data.csv, column 'b', row 9: the value is missing, and missing values are refused",
@@ -1072,6 +1080,11 @@ PYTHON = {
     "predict NaN": Call(fitted_predicts(X * np.nan), ValueError, "Input X contains NaN"),
     "predict a frame in another order": Call(
         frame_predicts, ValueError, "Feature names must be in the same order"
+    ),
+    "huber_delta without its loss": Call(
+        lambda: cvxnn.CGReLU(X, X[:, 0], cvxnn.sample_patterns(X, 3), 0.1, huber_delta=2.0),
+        TypeError,
+        "huber_delta is for loss='huber', the loss is 'squared'",
     ),
     "cvxnn.load of a pickle": Call(
         lambda: load_bytes(pickle.dumps([1])), ValueError, "is not a model file, or damaged"

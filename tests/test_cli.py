@@ -1043,6 +1043,7 @@ def test_a_full_disk_behind_stdout(trained, arguments):
         ("fit data.csv --target label --alpha 0.1 --folds 3", "--folds"),
         ("fit data.csv --target label --alpha 0.1 --rule one_se", "--rule"),
         ("export model.cvxnn -o x.safetensors --dtype float32", "--dtype"),
+        ("improve model.cvxnn data.csv --seed 1", "--seed"),
         ("bench --target label", "--target"),
     ],
 )

@@ -357,6 +357,25 @@ def test_a_zero_model_is_a_warning(cancer):
     np.testing.assert_allclose(model.predict_proba(X), np.tile(shares, (len(X), 1)), rtol=1e-9)
 
 
+def test_a_run_that_was_cut_short_says_nothing_of_lambda_max(cancer):
+    X, y = cancer
+    with pytest.warns(cvxnn.ConvergenceWarning) as caught:
+        model = cvxnn.GatedReLUClassifier(0.001, max_iter=1, **FEW).fit(X, y)
+    assert model.network_.n_neurons == 0  # which is its start
+    assert model.alpha_ < model.lambda_max_
+    assert ["lambda_max" in str(warning.message) for warning in caught] == [False]
+
+
+def test_a_zero_model_within_tol_says_so(cancer):
+    X, y = cancer
+    with pytest.warns(
+        UserWarning, match="the constant model is within tol, its relative"
+    ) as caught:
+        model = cvxnn.ReLUClassifier(0.05, tol=0.99, **FEW).fit(X, y)
+    assert model.alpha_ < model.lambda_max_
+    assert len(caught) == 1
+
+
 def test_ordinary_fits_are_silent(cancer):
     X, y = cancer
     with warnings.catch_warnings():

@@ -887,3 +887,47 @@ def test_held_out_rows_are_new_to_the_encoder():
     model = Model.fit(table, "y", n_patterns=5, alpha=1e-3)
     trained = model.rows == 0
     assert model.encoder.columns[0].fill == np.nanmedian(x[trained]) != np.nanmedian(x)
+
+
+# ------------------------------------------------------------------------- what load returns
+
+
+def test_load_gives_a_model_for_the_file_of_a_model(tmp_path):
+    table = table_of("two classes")
+    model = Model.fit(table, "y", **QUICK)
+    model.save(tmp_path / "m.cvxnn")
+    model.network.save(tmp_path / "n.cvxnn")
+    read, network = cvxnn.load(tmp_path / "m.cvxnn"), cvxnn.load(tmp_path / "n.cvxnn")
+    assert type(read) is Model
+    assert type(network) is type(model.network)
+    assert read.network.W1.tobytes() == network.W1.tobytes()
+    assert read.verify(table).agrees
+    np.testing.assert_array_equal(
+        read.predict(table)[0]["prediction"], model.predict(table)[0]["prediction"]
+    )
+
+
+def test_improving_keeps_the_threshold_of_the_huber_loss():
+    table = table_of("numbers")
+    model = Model.fit(table, "y", loss="huber", huber_delta=0.3, **QUICK)
+    better = model.improve(table, n_patterns=5)
+    base = better.estimator.solution_.problem.loss.base
+    assert (better.estimator.huber_delta, base.delta) == (0.3, 0.3)
+    assert better.certificate.objective <= model.certificate.objective * (1 + 1e-9)
+    assert better.verify(table).agrees  # of a program with that threshold
+
+
+# ------------------------------------------------------------------------- columns next to zero
+
+
+@pytest.mark.parametrize("kind", ["relu", "gated"])
+def test_a_column_of_denormal_numbers_is_named_and_not_used(kind):
+    columns = dict(table_of("numbers").columns)
+    columns["a"] = 1e-310 * columns["a"]
+    table = Table(columns, "data.csv")
+    with pytest.warns(UserWarning, match=r"are as good as zero: 'a' \(no number above .*e-310\);"):
+        model = Model.fit(table, "y", kind=kind, **QUICK)
+    assert model.verify(table).agrees
+    columns["a"] = np.zeros(N)
+    predictions = model.predict(table)[0]["prediction"]
+    np.testing.assert_array_equal(model.predict(Table(columns))[0]["prediction"], predictions)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import pkgutil
 import subprocess
 import sys
-from importlib import metadata
+import warnings
+from importlib import import_module, metadata
 
 import pytest
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 import cvxnn
 
@@ -48,6 +52,53 @@ def test_solving_loads_nothing_optional():
     )
     assert "numpy" in loaded
     assert not loaded & {"torch", "matplotlib", "cvxpy", "pandas", "polars", "sklearn"}
+
+
+def test_one_filter_catches_the_warnings_of_both():
+    assert issubclass(cvxnn.ConvergenceWarning, SklearnConvergenceWarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", category=SklearnConvergenceWarning)
+        solution = cvxnn.solve(small_problem(), "rfista", tol=0, max_iter=2)
+    assert not solution.converged
+
+
+def small_problem():
+    X, y = [[1.0, 2.0], [-1.0, 0.5], [0.3, 0.4]], [1.0, 0.0, 2.0]
+    return cvxnn.CGReLU(X, y, cvxnn.sample_patterns(X, 5, random_state=0), lam=0.1)
+
+
+def holds_arrays(cls):
+    names = ("ndarray", "Array", "ConvexProblem", "Patterns", "Solution")
+    return any(name in str(f.type) for f in dataclasses.fields(cls) for name in names)
+
+
+def test_what_holds_arrays_is_compared_by_identity():
+    modules = [m.name for m in pkgutil.walk_packages(cvxnn.__path__, "cvxnn.")]
+    classes = {
+        value
+        for name in modules
+        if not name.endswith("libcvxnn")
+        for value in vars(import_module(name)).values()
+        if isinstance(value, type) and value.__module__ == name and dataclasses.is_dataclass(value)
+    }
+    wrong = {cls for cls in classes if holds_arrays(cls) and cls.__eq__ is not object.__eq__}
+    assert len(classes) > 40
+    assert wrong == set()
+
+
+def test_solutions_and_paths_can_be_compared_and_kept_in_sets():
+    problem = small_problem()
+    one, other = cvxnn.solve(problem), cvxnn.solve(problem)
+    assert one == one
+    assert one != other
+    assert one.certificate == other.certificate  # numbers and words
+    assert {one, other, one} == {other, one}
+    assert [one, other].index(other) == 1
+    path = cvxnn.path(problem, 2)
+    assert path == path
+    assert {path} != {cvxnn.path(problem, 2)}
+    assert hash(cvxnn.CVXPY(settings={"a": 1})) == hash(cvxnn.CVXPY(settings={"a": 2}))
 
 
 def test_every_public_name_is_there():

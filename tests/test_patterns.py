@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import array_api_strict
@@ -12,11 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import sparse
 from torch.utils.flop_counter import FlopCounterMode
 
 import cvxnn
 from cvxnn import GaussianGates, PatchGates, Patterns, SparseGates, sample_patterns
 from cvxnn import patterns as patterns_module
+from cvxnn.patterns import SMALLEST
 
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -28,14 +31,11 @@ small_data = hnp.arrays(
 )
 masks = hnp.arrays(np.bool_, st.tuples(st.integers(1, 12), st.integers(1, 20)))
 seeds = st.integers(0, 2**32)
-sampling = st.fixed_dictionaries(
-    {
-        "bias": st.booleans(),
-        "strict": st.booleans(),
-        "normalize": st.booleans(),
-        "active_share": st.none() | st.floats(0.01, 1.0),
-    }
+biases = st.fixed_dictionaries({"bias": st.booleans()}) | st.fixed_dictionaries(
+    {"active_share": st.floats(0.01, 1.0)}
 )
+switches = st.fixed_dictionaries({"strict": st.booleans(), "normalize": st.booleans()})
+sampling = st.builds(dict.__or__, biases, switches)
 
 
 def gaussian(n, d, seed=0):
@@ -328,6 +328,23 @@ def test_normalize_takes_columns_in_any_unit(unit):
     scaled = cvxnn.CGReLU(unit * X, X[:, 0], patterns, lam=0.01, normalize=True)
     weights = np.ones(plain.weight_shape)
     assert scaled.objective(weights) == pytest.approx(plain.objective(weights), rel=1e-12)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("unit", [1e-200, 1e-310])
+def test_networks_of_columns_in_tiny_units_are_finite(unit, form):
+    X = gaussian(30, 3)
+    small = form(X * [1.0, 1.0, unit])
+    y = np.abs(X[:, 2])
+    patterns = sample_patterns(small, 20, random_state=0, normalize=True)
+    too_small = unit < SMALLEST
+    with pytest.warns(UserWarning, match=r"2 \(no number above") if too_small else nullcontext():
+        problem = cvxnn.CReLU(small, y, patterns, lam=1e-3, normalize=True)
+    network = cvxnn.solve(problem).network()
+    assert np.isfinite(network.W1).all()
+    # the target is a function of the small column alone
+    error = np.mean((network.predict(small) - y) ** 2) / np.var(y)
+    assert error > 0.5 if too_small else error < 0.2
 
 
 def test_normalize_leaves_zero_columns_alone():

@@ -9,7 +9,7 @@ import pytest
 import cvxnn
 from conftest import make_problem
 from cvxnn import RFISTA, Status
-from cvxnn.solvers.rfista import STEP_RULES
+from cvxnn.solvers.rfista import UNREAD
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def optimum(problem):
 
 @pytest.mark.parametrize(
     ("step", "acceleration", "restart"),
-    list(itertools.product(STEP_RULES, [True, False], [True, False])),
+    list(itertools.product(UNREAD, [True, False], [True, False])),
 )
 def test_every_combination_converges_to_one_value(
     problem, lipschitz, optimum, step, acceleration, restart

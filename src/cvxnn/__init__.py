@@ -28,7 +28,7 @@ _HOME = {
     "solve": "solvers",
     "Solution": "solvers",
     "Status": "solvers",
-    "ConvergenceWarning": "solvers",
+    "ConvergenceWarning": "convergence",
     "NotConvergedError": "solvers",
     "path": "paths",
     "Path": "paths",
@@ -96,6 +96,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.certificates import CertificateError as CertificateError
     from cvxnn.certificates import certify as certify
     from cvxnn.cones import PatternWarning as PatternWarning
+    from cvxnn.convergence import ConvergenceWarning as ConvergenceWarning
     from cvxnn.decompositions import Decomposition as Decomposition
     from cvxnn.decompositions import decompose as decompose
     from cvxnn.estimators import GatedReLUClassifier as GatedReLUClassifier
@@ -138,7 +139,6 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers import LSMR as LSMR
     from cvxnn.solvers import RFISTA as RFISTA
     from cvxnn.solvers import ConeDecomposition as ConeDecomposition
-    from cvxnn.solvers import ConvergenceWarning as ConvergenceWarning
     from cvxnn.solvers import Direct as Direct
     from cvxnn.solvers import Newton as Newton
     from cvxnn.solvers import NotConvergedError as NotConvergedError

@@ -217,7 +217,7 @@ class CertificateError(AssertionError):
         self.weights, self.dual = weights, dual
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Bound:
     value: float
     dual: Array

@@ -44,7 +44,7 @@ class PatternWarning(UserWarning):
     """Patterns were dropped or replaced because their cones are singular."""
 
 
-@dataclass
+@dataclass(eq=False)
 class ActiveRows:
     """The rows each of B blocks holds tight, and their multipliers: a warm start for `project`.
 

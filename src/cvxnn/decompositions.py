@@ -36,7 +36,7 @@ from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Decomposition:
     """A feasible point of C-ReLU with the fit of a gated solution.
 
@@ -83,7 +83,7 @@ class Decomposition:
         return self.problem.network(self.weights)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Blocks:
     """The non-zero blocks of a gated solution, as rows, and what has to be reached."""
 
@@ -101,7 +101,7 @@ class _Blocks:
         return np.maximum(-(self.u @ self.X.T) * self.signs, 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Result:
     w: np.ndarray
     bounds: np.ndarray | None = None

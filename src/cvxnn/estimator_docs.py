@@ -29,7 +29,8 @@ PARAMETERS = {
     "class_weight": """dict, "balanced" or None, default=None
     Weights of the classes, multiplied with sample weights.""",
     "huber_delta": """float, default=1.35
-    Residual, in standard deviations of the target, beyond which the Huber loss is linear.""",
+    Residual, in standard deviations of the target, beyond which the Huber loss is linear.
+    Only loss="huber" reads it.""",
     "fit_intercept": """bool, default=True
     Give hidden neurons and outputs a bias. That of an output is not penalised.""",
     "scale": """bool, default=True

@@ -13,7 +13,7 @@ out, before anything depends on them. So a weight of two is a row given twice, t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from inspect import signature
@@ -30,7 +30,6 @@ from sklearn.base import (
     _fit_context,
     is_classifier,
 )
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import check_scoring, get_scorer
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils import check_random_state, compute_sample_weight
@@ -45,10 +44,11 @@ from sklearn.utils.validation import (
 )
 
 from cvxnn.cones import PatternWarning
+from cvxnn.convergence import ConvergenceWarning
 from cvxnn.estimator_docs import describe
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.paths import path
-from cvxnn.patterns import Patterns, sample_patterns
+from cvxnn.patterns import Patterns, sample_patterns, warn_about_small
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU, lambda_max
 from cvxnn.rows import Rows, Scaling
 from cvxnn.solvers import Solution, Status, solve
@@ -70,6 +70,7 @@ class _NetworkEstimator(BaseEstimator):
     # of folds done and their total
     _on_iteration: Callable[[Any], object] | None = None
     _on_fold: Callable[[int, int], object] | None = None
+    _column_names: Sequence[str] | None = None  # for messages, where X has none
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_patterns": [Interval(Integral, 1, None, closed="left")],
@@ -110,7 +111,7 @@ class _NetworkEstimator(BaseEstimator):
     def _scaling(self, rows: Rows) -> Scaling:
         if not self.scale:
             return Scaling.none(rows.X.shape[1])
-        return Scaling.of(rows.X, rows.weight, self.fit_intercept)
+        return Scaling.of(rows.X, rows.weight, self.fit_intercept).of_columns()
 
     def _pose(
         self, rows: Rows, alpha: float, patterns: Patterns | None = None
@@ -140,6 +141,22 @@ class _NetworkEstimator(BaseEstimator):
             )
         return problem, scaling
 
+    def _unread(self: Any) -> Iterator[tuple[str, str]]:
+        """Parameters that others make meaningless, and why."""
+        if getattr(self, "huber_delta", None) is not None and self.loss != "huber":
+            yield "huber_delta", f"loss={self.loss!r} has no threshold"
+        if getattr(self, "alphas", None) is not None:
+            yield from ((name, "alphas is the grid itself") for name in ("n_alphas", "eps"))
+
+    def _warn_about_unread(self) -> None:
+        """A grid of settings may well go over some that others make meaningless, so that they are
+        no error here; those at their default need not have been given."""
+        defaults = signature(type(self).__init__).parameters
+        for name, why in self._unread():
+            if getattr(self, name) != defaults[name].default:
+                message = f"{name} is given, but {type(self).__name__} does not read it: {why}"
+                warnings.warn(message, UserWarning, stacklevel=4)
+
     def _solve(self, problem: ConvexProblem, start: Any = None) -> Solution:
         solution = solve(
             problem,
@@ -156,13 +173,16 @@ class _NetworkEstimator(BaseEstimator):
 
     def _fit_rows(self, rows: Rows, alpha: float) -> None:
         problem, scaling = self._pose(rows, alpha)
+        if self.scale:
+            names = getattr(self, "feature_names_in_", self._column_names)
+            warn_about_small(rows.X, scaling.spread, names, stacklevel=5)
         previous = getattr(self, "solution_", None) if self.warm_start else None
         if previous is not None and previous.problem.weight_shape != problem.weight_shape:
             previous = None
         solution = self._solve(problem, previous)
         self.lambda_max_ = lambda_max(problem)
         if solution.n_active == 0:
-            _warn_about_zero(alpha, self.lambda_max_)
+            _warn_about_zero(solution, self.lambda_max_)
         self._take(solution, scaling)
         self.solution_ = solution
 
@@ -199,14 +219,22 @@ def _warn_about(solution: Solution, estimator: Any) -> None:
     )
 
 
-def _warn_about_zero(alpha: float, largest: float) -> None:
+def _warn_about_zero(solution: Solution, largest: float) -> None:
+    alpha, gap = solution.problem.lam, solution.certificate.relative_gap
     if largest == 0:
         message = "the targets do not depend on X: the model is constant"
-    else:
+    elif alpha >= largest:
         message = (
             f"all neurons are zero: alpha = {alpha:.4g} is not below lambda_max = {largest:.4g}, "
             "where the constant model is optimal; take a smaller alpha"
         )
+    elif solution.converged:
+        message = (
+            f"all neurons are zero: the constant model is within tol, its relative duality gap is "
+            f"{gap:.2g}; take a smaller tol or alpha"
+        )
+    else:  # which has been warned about
+        return
     warnings.warn(message, UserWarning, stacklevel=5)
 
 
@@ -244,7 +272,8 @@ class _Regression(RegressorMixin):
         return Scaling.of(merged.Y, merged.weight, self.fit_intercept)
 
     def _loss_settings(self: Any, Y: np.ndarray) -> dict[str, Any]:
-        return {"loss": self.loss, "huber_delta": self.huber_delta}
+        delta = {"huber_delta": self.huber_delta} if self.loss == "huber" else {}
+        return {"loss": self.loss, **delta}
 
     def _finished(self: Any, network: Any) -> Any:
         return replace(self._targets.undo_outputs(network), flat_output=self._flat)
@@ -362,6 +391,7 @@ class _Plain(_NetworkEstimator):
         y : labels, or one number or several for each row.
         sample_weight : (n,) weights of the rows, >= 0.
         """
+        self._warn_about_unread()
         self._fit_rows(self._rows(X, y, sample_weight).merged(), self.alpha)
         return self
 
@@ -466,6 +496,7 @@ class _CrossValidated(_NetworkEstimator):
         y : labels, or one number or several for each row.
         sample_weight : (n,) weights of the rows, >= 0; they also weigh the scores.
         """
+        self._warn_about_unread()
         given = self._rows(X, y, sample_weight)
         rows = given.merged()
         problem, _ = self._pose(rows, 1.0)

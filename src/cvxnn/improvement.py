@@ -20,12 +20,12 @@ import numpy as np
 from cvxnn.arrays import Array, double, to_numpy
 from cvxnn.certificates import Certificate, relative_gap
 from cvxnn.digits import text_above, text_below
-from cvxnn.losses import HUBER_DELTA, LOSSES
+from cvxnn.losses import LOSSES
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.solvers.base import Solver
-from cvxnn.solvers.driver import ConvergenceWarning, Solution, solve
+from cvxnn.solvers.driver import Solution, solve
 from cvxnn.validation import (
     check_array,
     check_choice,
@@ -100,7 +100,7 @@ def improve(
     loss: str = "auto",
     n_patterns: int = 0,
     sample_weight: Any = None,
-    huber_delta: float = HUBER_DELTA,
+    huber_delta: float | None = None,
     tol: float = 1e-4,
     random_state: Any = 0,
     solver: str | Solver = "auto",
@@ -148,6 +148,8 @@ def improve(
         problem, solver, tol=tol, max_seconds=max_seconds, warm_start=start, on_failure="ignore"
     )
     if not solution.converged:
+        from cvxnn.convergence import ConvergenceWarning
+
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     # a solver that was stopped may be above its start; rounding may put both above the network
     candidates = [problem.network(solution.weights), problem.network(start), given]

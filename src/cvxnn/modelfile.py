@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -19,6 +19,9 @@ from safetensors.numpy import save as serialize_tensors
 
 from cvxnn.files import MODEL_BYTES, most_bytes, read_bounded, write_atomically
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
+
+if TYPE_CHECKING:
+    from cvxnn.models import Model
 
 FORMAT = "cvxnn-model"
 # New in 2: output biases and a checksum of the arrays. New in 3: what a model is beside its
@@ -36,7 +39,7 @@ class ModelFileError(ValueError):
     """The file is no model file that this version can read; the message says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Content:
     """What a model file holds: a network and, where it is of more than that, a description of the
     rest as JSON, and its arrays."""
@@ -50,9 +53,15 @@ def save(network: TwoLayerNetwork, path: str | PathLike[str]) -> None:
     write(Content(network), path)
 
 
-def load(path: str | PathLike[str]) -> TwoLayerNetwork:
-    """Read the network of a file that `network.save` or `cvxnn fit` has written."""
-    return read(path).network
+def load(path: str | PathLike[str]) -> TwoLayerNetwork | Model:
+    """Read a file: a `Model` where `Model.save` or `cvxnn fit` has written it, whose network is
+    `model.network`; a network where `network.save` has."""
+    content = read(path)
+    if content.description is None:
+        return content.network
+    from cvxnn.models import Model  # which needs scikit-learn, and this module
+
+    return Model.of_file(content, path)
 
 
 def write(content: Content, path: str | PathLike[str]) -> None:

@@ -146,10 +146,9 @@ class Model:
         if on_data is not None:
             on_data(data.notes)
         given = {} if alpha is None else {"alpha": alpha}
-        estimator = _estimator(
-            kind, data.target.task, alpha is None, random_state=seed, **given, **settings
-        )
+        estimator = _estimator(kind, data.target.task, alpha is None, seed, {**given, **settings})
         estimator._on_iteration, estimator._on_fold = on_iteration, on_fold
+        estimator._column_names = data.encoder.features
         X, y, weights = data.part(TRAINED)
         estimator.fit(X, y, sample_weight=weights)
         estimator._on_iteration = estimator._on_fold = None
@@ -339,7 +338,7 @@ class Model:
     # -- files
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a file of data, never code; `Model.load` reads it. Parameters that are
+        """Write the model to a file of data, never code; `cvxnn.load` reads it. Parameters that are
         no data, such as gates or a solver of your own, are not kept."""
         estimator = self.estimator
         fitted = {
@@ -403,6 +402,11 @@ class Model:
             raise ModelFileError(
                 f"{path} holds a network alone, which knows no columns: cvxnn.load reads it"
             )
+        return cls.of_file(content, path)
+
+    @classmethod
+    def of_file(cls, content: Content, path: str | PathLike[str]) -> Model:
+        """The model of a file's contents; `path` is for messages."""
         try:
             return cls(**restored(content))
         except KeyError as error:
@@ -411,7 +415,7 @@ class Model:
             raise ModelFileError(f"{path} is inconsistent: {error}") from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TablePath:
     """A path of models of a table: one row of values for each point, and how it ended."""
 
@@ -439,15 +443,19 @@ def fit_path(
     on_point: Callable[[int, int], object] | None = None,
     **settings: Any,
 ) -> TablePath:
-    """Models of a column of a table at falling strengths of the penalty. Parameters are those of
-    `Model.fit` and `cvxnn.path`."""
+    """Models of a column of a table at falling strengths of the penalty.
+
+    Parameters are those of `Model.fit` and `cvxnn.path`. `settings` are other parameters of the
+    estimator, but those that a path has no use for: it has strengths and starts of its own.
+    """
     check_choice(kind, "kind", KINDS)
     data = TrainingData.of(
         table, target, task, ignore, weight, impute, holdout, max_categories, seed
     )
     if on_data is not None:
         on_data(data.notes)
-    estimator = _estimator(kind, data.target.task, False, random_state=seed, tol=tol, **settings)
+    _refuse(settings, ("alpha",), "fit_path goes through many strengths")
+    estimator = _estimator(kind, data.target.task, False, seed, {"tol": tol, **settings})
     training, held_out = data.part(TRAINED), data.part(HELD_OUT)
     problem, scaling = estimator._pose(estimator._rows(*training).merged(), 1.0)
     if lambda_max(problem) == 0:
@@ -463,7 +471,16 @@ def fit_path(
         if on_point is not None:
             on_point(done, n_alphas)
 
-    found = path(problem, n_alphas, eps, tol, checkpoint=checkpoint, callback=count)
+    found = path(
+        problem,
+        n_alphas,
+        eps,
+        tol,
+        solver=estimator.solver,
+        max_iter=estimator.max_iter,
+        checkpoint=checkpoint,
+        callback=count,
+    )
     points = []
     for solution in found:
         estimator._take(solution, scaling)
@@ -485,20 +502,34 @@ def fit_path(
 def pose(
     table: Table, target: str, *, kind: str = "relu", alpha: float, seed: int = 0, **settings: Any
 ) -> ConvexProblem:
-    """The convex program of all rows of a table, with everything else at its default."""
+    """The convex program of all rows of a table, with everything else at its default. `settings`
+    are those parameters of the estimator that the program depends on."""
     check_choice(kind, "kind", KINDS)
     data = TrainingData.of(table, target, None, (), None, True, 0.0, MAX_CATEGORIES, seed)
-    estimator = _estimator(kind, data.target.task, False, random_state=seed, **settings)
+    _refuse(settings, ("solver", "tol", "max_iter"), "pose solves nothing")
+    estimator = _estimator(kind, data.target.task, False, seed, settings)
     return estimator._pose(estimator._rows(*data.part(TRAINED)).merged(), alpha)[0]
 
 
-def _estimator(kind: str, task: str, choosing: bool, /, **settings: Any) -> Any:
+def _estimator(kind: str, task: str, choosing: bool, seed: int, settings: dict[str, Any]) -> Any:
+    """The estimator with these settings, every one of which it reads."""
     cls = getattr(estimators, _NAMES[kind, task, choosing])
+    _refuse(settings, ("random_state",), "seed is what sets it")
+    _refuse(settings, ("warm_start",), "there is no earlier fit to start from")
     for name in settings:
         if name not in cls._get_param_names():
             known = suggest(name, cls._get_param_names())
             raise TypeError(f"{cls.__name__} has no parameter {name!r}; {known}")
-    return cls(**settings)
+    estimator = cls(**settings, random_state=seed)
+    for name, why in estimator._unread():
+        _refuse(settings, (name,), why)
+    return estimator
+
+
+def _refuse(settings: dict[str, Any], names: Sequence[str], why: str) -> None:
+    for name in names:
+        if name in settings:
+            raise TypeError(f"{name} is given, but nothing reads it: {why}")
 
 
 def _scores_by_part(estimator: Any, training: Part, held_out: Part) -> dict[str, dict[str, float]]:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from cvxnn.arrays import Array, blocks, double, to_numpy
-from cvxnn.losses import HUBER_DELTA, make_loss
+from cvxnn.losses import make_loss
 from cvxnn.patterns import Patterns, activations, distinct_patterns
 from cvxnn.validation import (
     check_array,
@@ -109,7 +109,7 @@ class TwoLayerNetwork(ABC):
         *,
         loss: str = "squared",
         sample_weight: Any = None,
-        huber_delta: float = HUBER_DELTA,
+        huber_delta: float | None = None,
     ) -> float:
         """The non-convex objective f(h(X)) + lam/2 sum_j (||W1_j||^2 + ||W2_j||_1^2), hidden
         intercepts included in ||W1_j||; the output bias is free."""
@@ -184,7 +184,7 @@ class TwoLayerNetwork(ABC):
         return self.W1 if self.b1 is None else np.column_stack([self.W1, self.b1])
 
     def _layer_norms(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.linalg.norm(self._first_layer(), axis=1), np.sum(np.abs(self.W2), axis=1)
+        return _norms(self._first_layer()), np.sum(np.abs(self.W2), axis=1)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -365,9 +365,17 @@ class ReLUNetwork(TwoLayerNetwork):
         return (pre > 0) | tied, tied
 
 
+def _norms(U: np.ndarray) -> np.ndarray:
+    """The norms along axis 1. Weights of columns in tiny units are huge, so a power of two is taken
+    out, with which no square over- or underflows; it changes no bit of other norms."""
+    _, exponent = np.frexp(np.max(np.abs(U), axis=1, keepdims=True, initial=0.0))
+    unit = np.ldexp(1.0, np.minimum(exponent, 1023))
+    return np.squeeze(unit, axis=1) * np.linalg.norm(U / unit, axis=1)
+
+
 def _neurons(U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """First layer, second layer and pattern of the balanced neurons of the non-zero blocks."""
-    norms = np.linalg.norm(U, axis=1)
+    norms = _norms(U)
     i, k = np.nonzero(norms > 0)
     root = np.sqrt(norms[i, k])
     second = np.zeros((len(i), U.shape[2]))

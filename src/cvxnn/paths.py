@@ -35,13 +35,14 @@ from cvxnn.threads import cached_property
 from cvxnn.validation import check_array, check_flag, check_integer, check_number
 
 VERSION = 1
+N_LAMS, EPS = 50, 1e-2  # of a path, unless given
 
 
 class CheckpointError(ValueError):
     """The file holds no path of this problem; the message says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Path:
     """Solutions from large to small lam, as a sequence.
 
@@ -116,8 +117,8 @@ class Path:
 
 def path(
     problem: ConvexProblem,
-    n_lams: int = 50,
-    eps: float = 1e-2,
+    n_lams: int | None = None,
+    eps: float | None = None,
     tol: float = 1e-4,
     *,
     lams: Any = None,
@@ -134,7 +135,7 @@ def path(
     Parameters
     ----------
     problem : its own `lam` is not used.
-    n_lams, eps : a geometric grid from lambda_max to eps lambda_max.
+    n_lams, eps : a geometric grid of n_lams (50) from lambda_max to eps lambda_max (1e-2).
     tol : relative duality gap of every point.
     lams : the grid itself, in any order, instead.
     solver, options : as for `solve`.
@@ -153,13 +154,15 @@ def path(
     tol = check_number(tol, "tol", minimum=0)
     min_loss = check_number(min_loss, "min_loss", minimum=0, maximum=1)
     check_flag(progress, "progress")
-    n_lams = check_integer(n_lams, "n_lams", minimum=1)
+    if "warm_start" in options:
+        raise TypeError("path takes no warm_start: each point starts from the last")
     seconds = math.inf
     if max_seconds is not None:
         seconds = check_number(max_seconds, "max_seconds", minimum=0, strict=True)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
-    grid = np.full(n_lams, np.nan)  # until lambda_max is known
+    number = N_LAMS if n_lams is None else check_integer(n_lams, "n_lams", minimum=1)
+    grid = np.full(number, np.nan)  # until lambda_max is known
     solutions: list[Solution] = []
     message = "all points are reached"
     try:
@@ -221,19 +224,22 @@ _UNFINISHED = {
 }
 
 
-def _grid(problem: ConvexProblem, n_lams: int, eps: float, lams: Any) -> np.ndarray:
+def _grid(problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: Any) -> np.ndarray:
     if lams is not None:
+        if n_lams is not None or eps is not None:
+            raise TypeError("lams is the grid itself: n_lams and eps would not be read")
         grid = to_numpy(check_array(lams, "lams")).astype(np.float64)
         if grid.ndim != 1 or len(grid) == 0 or not np.all(grid > 0):
             raise ValueError("lams must be a list of positive numbers")
         return np.sort(grid)[::-1].copy()
-    eps = check_number(eps, "eps", minimum=0, strict=True, maximum=1)
+    eps = check_number(EPS if eps is None else eps, "eps", minimum=0, strict=True, maximum=1)
     if problem.penalty_name in ("l2", "none"):
         raise ValueError(f"penalty {problem.penalty_name!r} has no lambda_max: give lams")
     largest = lambda_max(problem)
     if largest == 0:
         raise ValueError("lambda_max is 0, the zero model is optimal for every lam: give lams")
-    return np.geomspace(largest, eps * largest, n_lams) if n_lams > 1 else np.array([largest])
+    number = N_LAMS if n_lams is None else n_lams
+    return np.geomspace(largest, eps * largest, number) if number > 1 else np.array([largest])
 
 
 def _reason_to_stop(

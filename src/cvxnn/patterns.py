@@ -7,6 +7,7 @@ A gate g in R^d, with an optional bias b, switches its neuron on for the rows of
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -25,7 +26,9 @@ from cvxnn.validation import (
     check_vector,
 )
 
+SMALLEST = 1e-304  # unit in which a column can be measured: weights are as large as its inverse
 _BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
+_ONE = 1e-100  # a column of numbers below this, and of unit scale, was left as it is
 _CHECK_FLOPS = 2 * 10**9  # effort spent on finding out whether patterns belong to given data
 
 
@@ -180,9 +183,12 @@ class Patterns:
 
     @classmethod
     def from_network(cls, X: Any, network: Any, *, strict: bool = False) -> Patterns:
-        """The patterns of a network's neurons on X: a gated network's gates, or the first-layer
-        weights `W1` (m, d) and biases `b1` of any two-layer network."""
+        """The patterns of a network's neurons on X: a gated network's gates, which are strict or
+        not by themselves, or the first-layer weights `W1` (m, d) and biases `b1` of any two-layer
+        network."""
         if hasattr(network, "gates"):
+            if check_flag(strict, "strict") and not network.strict:
+                raise ValueError("strict=True, but the gates of the network are not strict")
             return cls.from_gates(X, network.gates, network.gate_bias, strict=network.strict)
         if not hasattr(network, "W1"):
             raise TypeError(f"network has neither gates nor W1: {type(network).__name__}")
@@ -280,8 +286,8 @@ def sample_patterns(
     gates : `GaussianGates()` (default), `SparseGates(n_features)`, `PatchGates(image_shape)`,
         or anything with their `draw`. For gates of your own, use `Patterns.from_gates`.
     bias : give each gate a Gaussian bias, as if X had a column of ones.
-    active_share : instead, set each gate's bias so that this share of the rows is active; rows
-        that tie at the threshold are switched together.
+    active_share : set each gate's bias so that this share of the rows is active; rows that tie at
+        the threshold are switched together. It takes the place of `bias`.
     normalize : draw for unit-norm columns (the paper's setting) and map the gates back, so that
         columns in large units do not decide every pattern.
     strict : a row is active for `x g > 0` (the paper's experiments) instead of `>= 0`.
@@ -293,13 +299,15 @@ def sample_patterns(
     normalize = check_flag(normalize, "normalize")
     if active_share is not None:
         active_share = check_number(active_share, "active_share", minimum=0, strict=True, maximum=1)
+        if bias:
+            raise TypeError("bias draws the biases of gates, active_share sets them: give one")
     rng = check_random_state(random_state)
     n, d = X.shape
 
     G = _draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
-    gate_bias = rng.standard_normal(p) if bias and active_share is None else np.zeros(p)
+    gate_bias = rng.standard_normal(p) if bias else np.zeros(p)
     if normalize:
-        G /= column_norms(to_numpy(X, keep_sparse=True))[:, None]
+        G /= unit_scale(to_numpy(X, keep_sparse=True))[:, None]
         gate_bias /= np.sqrt(n)  # the norm of the column of ones
     if active_share is None:
         mask = activations(X, G, gate_bias, strict)
@@ -351,6 +359,35 @@ def column_norms(X: Array) -> np.ndarray:
         largest = np.where(largest > 0, largest, 1.0)
         norms = largest * np.linalg.norm(X / largest, axis=0)
     return np.where(norms > 0, norms, 1.0)
+
+
+def unit_scale(X: Array) -> np.ndarray:
+    """What columns are divided by to unitise them: their norms, but 1 for columns so small that
+    weights for them would overflow. Those stay next to zero; `warn_about_small` says so."""
+    norms = column_norms(X)
+    return np.where(norms < SMALLEST, 1.0, norms)
+
+
+def warn_about_small(
+    X: Array, scale: np.ndarray, names: Sequence[str] | None = None, *, stacklevel: int
+) -> None:
+    """Warn about columns of X that are not zero, but too small for the scale that they need."""
+    largest = to_numpy(abs(X).max(axis=0).todense() if is_sparse(X) else np.abs(X).max(axis=0))
+    largest = np.asarray(largest, dtype=np.float64).reshape(-1)
+    small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _ONE))
+    if len(small) == 0:
+        return
+    listing = ", ".join(
+        f"{k if names is None else repr(names[k])} (no number above {largest[k]:.2g})"
+        for k in small[:5]
+    )
+    more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+    warnings.warn(
+        f"columns of X that are too small to be scaled are as good as zero: {listing}{more}; "
+        "take other units for them",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
 
 
 def _draw_gates(gates: GateDistribution, rng: np.random.Generator, p: int, d: int) -> np.ndarray:

@@ -32,10 +32,10 @@ from cvxnn.arrays import (
 )
 from cvxnn.cones import ActiveRows, Cones, PatternWarning, treat_singular
 from cvxnn.least_squares import KernelFactor, RangeComplement
-from cvxnn.losses import HUBER_DELTA, Loss, make_loss
+from cvxnn.losses import Loss, make_loss
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
-from cvxnn.patterns import Patterns, column_norms
+from cvxnn.patterns import Patterns, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty, make_penalty
 from cvxnn.proofs import Multipliers
 from cvxnn.smooth import Smooth
@@ -203,7 +203,7 @@ class CGReLU(ConvexProblem):
     Y : (n,) or (n, C) targets.
     patterns : `Patterns` of this X.
     lam : penalty strength >= 0, exactly as in the formula; nothing is rescaled.
-    loss : "squared", 1/(2nC) ||Z - Y||^2; "huber", linear beyond residuals of `huber_delta`;
+    loss : "squared", 1/(2nC) ||Z - Y||^2; "huber", linear beyond residuals of `huber_delta` (1.35);
         "logistic" for Y of -1 and 1; "softmax" for rows Y of probabilities, one-hot or not.
     sample_weight : (n,) positive numbers; n becomes their sum, and rows count accordingly.
     penalty : "neuron" (the paper's), "feature", "l1", "l2" (lam/2 ||U||^2) or "none".
@@ -231,7 +231,7 @@ class CGReLU(ConvexProblem):
         output_bias: bool = False,
         normalize: bool = False,
         sample_weight: Any = None,
-        huber_delta: float = HUBER_DELTA,
+        huber_delta: float | None = None,
     ) -> None:
         X = check_features(X)
         Y, self.flat_targets = check_targets(Y, X)
@@ -305,7 +305,7 @@ class CReLU(ConvexProblem):
         normalize: bool = False,
         singular: str = "replace",
         sample_weight: Any = None,
-        huber_delta: float = HUBER_DELTA,
+        huber_delta: float | None = None,
     ) -> None:
         check_choice(singular, "singular", ("replace", "keep", "raise"))
         X = to_numpy(check_features(X), keep_sparse=True)
@@ -570,5 +570,7 @@ def _design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.nda
         X = with_ones(X)
     if not normalize:
         return X, np.ones(X.shape[1])
-    scale = column_norms(to_numpy(X, keep_sparse=True))
+    data = to_numpy(X, keep_sparse=True)
+    scale = unit_scale(data)
+    warn_about_small(data, scale, stacklevel=3)
     return divide_columns(X, scale), scale

@@ -18,6 +18,8 @@ rest has one. Cones add X~'gamma to M'T, with an error of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -53,8 +55,9 @@ PRECISE = 1e-12  # error of the dual constraint, relative to its limit, that nee
 RADIUS = 10.0  # at lam = 0 a bound is claimed for weights so many times as large as those given
 
 
-class Multipliers(NamedTuple):
-    """The multipliers gamma >= 0 of cone constraints behind a lower bound, all of them (m,).
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """The multipliers gamma >= 0 of cone constraints behind a lower bound, three arrays (m,).
 
     block : flat blocks, as `CReLU.flat` orders them: sign, then pattern, then class.
     row : of X, as the problem holds it.
@@ -64,6 +67,9 @@ class Multipliers(NamedTuple):
     block: np.ndarray
     row: np.ndarray
     value: np.ndarray
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.block, self.row, self.value))
 
 
 class LowerBound(NamedTuple):

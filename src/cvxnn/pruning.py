@@ -118,7 +118,7 @@ def _factors(fits: np.ndarray, costs: np.ndarray, tol: float) -> np.ndarray:
     return factors
 
 
-@dataclass
+@dataclass(eq=False)
 class _Tableau:
     """Columns of unit norm in amounts that may change as long as their sum stays.
 

@@ -73,7 +73,7 @@ def depth(n: int) -> int:
     return max(1, math.ceil(math.log2(max(n, 2))) + 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ball:
     """Numbers within `rad` of `mid`, elementwise; operands that are no balls are exact."""
 

@@ -14,12 +14,13 @@ import numpy as np
 from scipy import sparse
 
 from cvxnn.networks import GatedReLUNetwork
+from cvxnn.patterns import SMALLEST
 
 AGREEMENT = 1e-9  # of numbers that were computed twice, on two machines perhaps
 _CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Rows (n, d), their targets (n, C) and weights (n,)."""
 
@@ -66,7 +67,7 @@ def _distinct_sparse(X: Any, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array([place[key] for key in ordered]), np.array([rank[key] for key in keys])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scaling:
     """x -> (x - mean) / spread for columns; sparse ones keep their zeros, with a mean of 0."""
 
@@ -80,7 +81,8 @@ class Scaling:
             mean = np.zeros(X.shape[1])
             size = np.asarray(abs(X).max(axis=0).todense()).reshape(-1)
             size = np.where(size > 0, size, 1.0)
-            scaled = X.multiply(1 / size).tocsr()
+            scaled = X.copy()
+            scaled.data = X.data / size[X.indices]  # whose inverse may overflow
             spread = size * np.sqrt(np.asarray(scaled.multiply(scaled).T @ share).reshape(-1))
             return cls(mean, np.where(spread > 0, spread, 1.0))
         size = np.max(np.abs(X), axis=0)
@@ -96,6 +98,12 @@ class Scaling:
     @classmethod
     def none(cls, d: int) -> Scaling:
         return cls(np.zeros(d), np.ones(d))
+
+    def of_columns(self) -> Scaling:
+        """For features, whose weights are divided by the spread: columns that are so small that
+        these would overflow stay as they are, next to zero."""
+        small = self.spread < SMALLEST
+        return Scaling(np.where(small, 0.0, self.mean), np.where(small, 1.0, self.spread))
 
     def apply(self, X: Any) -> Any:
         if sparse.issparse(X):

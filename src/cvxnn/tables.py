@@ -219,6 +219,9 @@ def read_table(
     if not content:
         raise TableError(f"{path} is empty")
     if content.startswith(b"PAR1"):
+        for name, value in (("delimiter", delimiter), ("encoding", encoding)):
+            if value is not None:
+                raise TableError(f"{path} is a Parquet file, which has no {name}: give none")
         return _read_parquet(path, content, most)
     for beginning, what in _FOREIGN.items():
         if content[:100].lstrip().lower().startswith(beginning.lower()):

@@ -472,7 +472,13 @@ def certify(console: Any, **options: Any) -> int:
 )
 @_number("--alpha", None, "Strength of the penalty; that of the model unless given.", min=1e-300)
 @_TOL
-@_SEED
+@click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, 2**31 - 1),
+    help="Of the patterns that are sampled.",
+)
 @_READING
 @_SPEAKING
 @_guarded
@@ -487,6 +493,8 @@ def improve(console: Any, **options: Any) -> int:
     """
     from cvxnn.cli.commands import improve
 
+    if options["n_patterns"] == 0:
+        _refuse_unread("is for sampled patterns, and --patterns asks for none", "seed")
     return improve(console, **options)
 
 

@@ -64,14 +64,17 @@ def make_loss(
     *,
     sample_weight: Any = None,
     intercept: bool = False,
-    huber_delta: float = HUBER_DELTA,
+    huber_delta: float | None = None,
 ) -> Loss:
     """The loss of that name for targets Y (n, C), weighted row by row, with an output bias that is
     chosen best for any prediction if `intercept` is set."""
     cls = LOSSES[check_choice(name, "loss", LOSSES)]
     settings: dict[str, Any] = {}
     if name == "huber":
-        settings["delta"] = check_number(huber_delta, "huber_delta", minimum=0, strict=True)
+        delta = HUBER_DELTA if huber_delta is None else huber_delta
+        settings["delta"] = check_number(delta, "huber_delta", minimum=0, strict=True)
+    elif huber_delta is not None:
+        raise TypeError(f"huber_delta is for loss='huber', the loss is {name!r}")
     if name in _CHECKS:
         _CHECKS[name](to_numpy(Y), intercept)
     row_weight = None

@@ -16,7 +16,7 @@ from cvxnn.rounding import Ball, depth, tree_sum, up
 BALANCED = 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Root:
     """A square root of a Hessian, H = L L': L x = scale o (x - v <v, x>), row by row, after the
     part of x in the span of Q was taken out.

@@ -38,7 +38,7 @@ class Step:
     relative_gap: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Choice:
     """The cross-validation of alpha: (strengths,) arrays, in rising order of alpha.
 

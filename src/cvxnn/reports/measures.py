@@ -32,7 +32,7 @@ class Measure:
     output: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Confusion:
     """counts[i, j] rows of class i were taken for class j, and found[i] for the right one. If there
     are too many classes, the last row and column are of the `n_other` least frequent ones."""
@@ -63,7 +63,7 @@ class Calibration:
     error: float  # expected calibration error: the mean of |share - mean| over the rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Residuals:
     """Of one output: points to draw, true and predicted, and a histogram of true - predicted."""
 
@@ -75,7 +75,7 @@ class Residuals:
     edges: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Baseline:
     """The best constant model of some rows: shares of the classes, or the mean."""
 

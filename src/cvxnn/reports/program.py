@@ -47,9 +47,10 @@ class Program:
         Y = _encoded(estimator, sample.y[rows])
         if not is_classifier(estimator):
             targets = _scaling(estimator, Y, weight)
-        columns = _scaling(estimator, sample.X[rows], weight)
+        columns = _scaling(estimator, sample.X[rows], weight).of_columns()
         sizes = _sizes(estimator.network_, columns, targets)
-        settings = {} if is_classifier(estimator) else {"huber_delta": estimator.huber_delta}
+        huber = estimator.loss == "huber"
+        settings = {"huber_delta": estimator.huber_delta} if huber else {}
         loss = make_loss(loss_name(estimator), targets.apply(Y), sample_weight=weight, **settings)
         value = float(loss.value(targets.apply(sample.scores[rows])))
         value += estimator.alpha_ * float(sizes.sum())

@@ -5,7 +5,6 @@ from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.driver import (
-    ConvergenceWarning,
     NotConvergedError,
     Progress,
     Solution,
@@ -21,7 +20,6 @@ __all__ = [
     "LSMR",
     "RFISTA",
     "ConeDecomposition",
-    "ConvergenceWarning",
     "Direct",
     "Newton",
     "NotConvergedError",

@@ -108,6 +108,8 @@ class AL:
             low, high = (check_number(edge, "window", minimum=0) for edge in self.window)
             if low >= high:
                 raise ValueError(f"window must be an interval (low, high), got {self.window}")
+        elif self.window_tol != AL.window_tol:
+            raise ValueError("window_tol is given, but window=None does not read it")
         if not isinstance(self.inner, RFISTA):
             raise TypeError(f"inner must be an RFISTA, got {type(self.inner).__name__}")
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 from cvxnn.arrays import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Iterate:
     """What a solver has to show.
 

@@ -37,7 +37,7 @@ class CVXPY:
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
     backend: str = "CLARABEL"
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str):

@@ -82,10 +82,6 @@ _HELP = {
 }
 
 
-class ConvergenceWarning(UserWarning):
-    """A solve ended before its tolerance was met."""
-
-
 class NotConvergedError(RuntimeError):
     """Raised instead of the warning with `on_failure="raise"`; `solution` holds the result."""
 
@@ -112,9 +108,9 @@ class Progress:
     note: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
-    """Weights with what is proven about them.
+    """Weights with what is proven about them. Two runs are two solutions: compare their parts.
 
     Attributes
     ----------
@@ -197,7 +193,8 @@ def solve(
         and whatever cannot be interrupted is predicted to take half a second at most, or 5 % of
         the limit.
     warm_start : weights or a `Solution` to start from; a solution of the same method also hands
-        on its step size, multipliers and the like.
+        on its step size, multipliers and the like. "direct", "lsmr", "decomposition" and "cvxpy"
+        always begin afresh.
     callback : called with a `Progress` in every iteration, and about once a second if iterations
         take longer than that; a true answer stops the run.
     on_failure : "warn", "raise" or "ignore" if the tolerance is not met.
@@ -227,6 +224,8 @@ def solve(
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)
+        from cvxnn.convergence import ConvergenceWarning
+
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     return solution
 

@@ -46,7 +46,7 @@ MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
 SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Linearisation:
     """Where the prox is linearised: the active blocks `on` of the working set, their unit
     vectors (a, d), and the ratios c in (0, 1)."""

@@ -31,7 +31,13 @@ from cvxnn.arrays import Array, array_namespace
 from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
-STEP_RULES = ("tightness", "forward", "warm", "fixed")
+# the rules, and the settings that have no meaning under them
+UNREAD: dict[str, tuple[str, ...]] = {
+    "tightness": (),
+    "forward": ("tightness",),
+    "warm": ("grow", "tightness"),
+    "fixed": ("shrink", "grow", "tightness", "max_backtracks"),
+}
 SLACK = 1e-9  # of the line search, relative: more than rounding, too little to matter otherwise
 
 
@@ -67,7 +73,7 @@ class RFISTA:
     max_backtracks: int = 100
 
     def __post_init__(self) -> None:
-        check_choice(self.step, "step", STEP_RULES)
+        check_choice(self.step, "step", UNREAD)
         check_number(self.first_step, "first_step", minimum=0, strict=True)
         check_number(self.shrink, "shrink", minimum=0, strict=True, maximum=1, strict_maximum=True)
         check_number(self.grow, "grow", minimum=1)
@@ -75,6 +81,9 @@ class RFISTA:
         check_flag(self.acceleration, "acceleration")
         check_flag(self.restart, "restart")
         check_integer(self.max_backtracks, "max_backtracks", minimum=1)
+        for name in UNREAD[self.step]:
+            if getattr(self, name) != getattr(RFISTA, name):
+                raise ValueError(f"{name} is given, but step={self.step!r} does not read it")
 
     def iterates(
         self,
