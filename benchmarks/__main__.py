@@ -11,6 +11,7 @@ from benchmarks import (
     comparison,
     decompositions,
     kills,
+    limits,
     memory,
     newton_gated,
     newton_path,
@@ -25,6 +26,7 @@ from benchmarks import (
     rigour,
     startup,
     table1,
+    threads,
     ties,
 )
 from benchmarks.record import Benchmark, Options, Record
@@ -38,6 +40,8 @@ BENCHMARKS = {
         startup,
         ties,
         kills,
+        limits,
+        threads,
         rigour,
         relu_oracle,
         decompositions,

@@ -324,6 +324,12 @@ FILES = {
     "a model file as data": Command(
         "predict model.cvxnn model.cvxnn", 2, "model.cvxnn is a model file, not a table"
     ),
+    "a device as data": Command(
+        "predict model.cvxnn /dev/zero", 2, "/dev/zero is a device, not a file"
+    ),
+    "a device as the model": Command(
+        "predict /dev/zero data.csv", 2, "/dev/zero is a device, not a file"
+    ),
     "a truncated gzip file": fit_to(
         "data.csv is a damaged gzip file", lambda: gzip.compress(GOOD.encode())[:-20]
     ),
@@ -385,6 +391,10 @@ TEXT = {
     ),
     "a quote that does not end": fit_to(
         "data.csv, row 3: a quote is opened and not closed", with_cell("city", 3, '"Rome')
+    ),
+    "a field that is too long": fit_to(
+        "data.csv, row 3: column 'city' has 131,073 characters, and at most 131,072 are read",
+        with_cell("city", 3, "x" * 131_073),
     ),
     "text after a quote": fit_to("data.csv, row 3: ',' expected", with_cell("city", 3, '"Ro"me')),
     "no header, numbers": fit_to(

@@ -471,6 +471,18 @@ def test_a_key_may_be_kept_before_the_predictions(run, files):
     assert "data.csv has no column 'nix'" in refused.stderr
 
 
+def test_kept_texts_are_no_formulas_if_that_is_asked_for(run, files):
+    columns = make_rows()
+    columns["id"][:2] = ["=1+1", "-3"]
+    Path("new.csv").write_text(csv_text(columns))
+    command = ("predict", "model.cvxnn", "new.csv", "--keep", "id", "-q")
+    for options, shown in (((), "=1+1"), (("--safe-csv",), "'=1+1")):
+        result = run(*command, *options)
+        assert [line.split(",")[0] for line in result.stdout.splitlines()[1:3]] == [shown, "-3"]
+    run(*command, "--safe-csv", "-o", "predictions.csv")
+    assert pd.read_csv("predictions.csv")["id"][0] == "'=1+1"
+
+
 def test_predictions_for_machines(run, files):
     told = only_json(run("predict", "model.cvxnn", "data.csv", "--json"))
     frame = pd.read_csv(io.StringIO(run("predict", "model.cvxnn", "data.csv").stdout))
@@ -888,16 +900,17 @@ def test_ctrl_c_while_alpha_is_chosen(trained, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_ctrl_c_during_training_keeps_the_best_network(trained, tmp_path):
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_during_training_keeps_the_best_network(trained, tmp_path, name, code):
     """A real signal in a real process, at an iteration that is known."""
-    program = """
+    program = f"""
         import signal
         from cvxnn.cli import console, main
 
         def gap(self, tol):
             def show(progress):
                 if progress.n_iter == 2:
-                    signal.raise_signal(signal.SIGINT)
+                    signal.raise_signal(signal.{name})
 
             return show
 
@@ -912,7 +925,7 @@ def test_ctrl_c_during_training_keeps_the_best_network(trained, tmp_path):
         text=True,
         timeout=120,
     )
-    assert result.returncode == 130
+    assert result.returncode == code
     assert "warning: interrupted: this is the best network so far" in result.stderr
     assert "written to model.cvxnn" in result.stdout
     assert os.listdir(tmp_path) == ["model.cvxnn"]
@@ -920,6 +933,33 @@ def test_ctrl_c_during_training_keeps_the_best_network(trained, tmp_path):
     assert not model.estimator.converged_
     assert model.certificate.relative_gap > 1e-9
     assert model.verify(read_table(trained / "data.csv")).agrees
+
+
+@pytest.mark.parametrize("place", ["read_table", "_say_model"])
+def test_termination_is_said_to_have_written_what_it_has(run, files, monkeypatch, place):
+    """Before anything is written, and when it just was."""
+    monkeypatch.setattr(f"cvxnn.cli.commands.{place}", terminate)
+    result = run("fit", "data.csv", "--target", "label", *TRAINING, "-o", "new.cvxnn", "--json")
+    assert result.exit_code == only_json(result)["exit_code"] == 143
+    written = place == "_say_model"
+    assert new_files(files) == ({"new.cvxnn"} if written else set())
+    what = "new.cvxnn" if written else "nothing"
+    assert only_json(result)["error"] == f"interrupted; {what} was written"
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # as before
+
+
+def terminate(*arguments, **options):
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_whoever_ignores_termination_is_not_terminated(run, files):
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("cvxnn.cli.commands._say_model", terminate)
+            assert run("fit", "data.csv", "--target", "label", *TRAINING).exit_code == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 PATH = ("--target", "value", "--ignore", "label", "--patterns", "40", "--points", "40")
@@ -936,7 +976,11 @@ def whole_path(trained, tmp_path_factory):
     return pd.read_csv(output)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, signal.SIGTERM, signal.SIGKILL],
+    ids=["Ctrl-C", "termination", "kill -9"],
+)
 def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, monkeypatch):
     command = ["path", str(trained / "data.csv"), *PATH, "--eps", "1e-3", "-o", "path.csv"]
     process = subprocess.Popen(
@@ -949,8 +993,8 @@ def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, m
     _, err = process.communicate(timeout=60)
     assert not Path("path.csv").exists()
     kept = 1
-    if number == signal.SIGINT:
-        assert process.returncode == 130
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number
         said = re.search(r"interrupted.* after (\d+) of 40 points; what is done is kept in", err)
         kept = int(said[1])
         assert os.listdir() == ["path.csv.checkpoint"]

@@ -3,10 +3,12 @@ and what cannot be read is refused with the file, the row and the reason."""
 
 from __future__ import annotations
 
+import csv
 import datetime
 import decimal
 import gzip
 import io
+import re
 
 import numpy as np
 import pandas as pd
@@ -311,7 +313,7 @@ def test_tables_are_arrays_of_one_length(columns, error):
 
 def test_what_is_written_is_read_again_to_the_last_bit(read):
     values = np.array([0.1, 1e300, 5e-324, -0.0, 1 / 3])
-    texts = ["plain", 'with "quotes"', "a,b", "two\nlines", "é"]
+    texts = ["plain", 'with "quotes"', "a,b", "two\nlines", "é\rè"]
     table = read(write_csv({"x": values, "label": texts, "none": [None] * 5, "n": range(5)}))
     assert table.numbers("x").tobytes() == values.tobytes()
     assert table.texts("label").tolist() == texts
@@ -322,3 +324,41 @@ def test_what_is_written_is_read_again_to_the_last_bit(read):
 def test_columns_of_different_lengths_are_not_written():
     with pytest.raises(ValueError, match="zip"):
         write_csv({"a": [1], "b": [1, 2]})
+
+
+def test_safe_texts_are_no_formulas_and_numbers_stay_numbers():
+    formulas = ["=1+1", "+a", "-a", "@sum(A1)", "\tx", "\rx", "--1", "-1.5.2"]
+    harmless = ["a=b", "'=1", " =1", "", "-1.5", "+2e3", "-.5", "x"]
+    text = write_csv({"=name": formulas, "-1": harmless, "x": [-1.5] * 8}, safe=True)
+    header, *rows = csv.reader(io.StringIO(text, newline=""))
+    assert header == ["'=name", "-1", "x"]
+    assert [row[0] for row in rows] == ["'" + formula for formula in formulas]
+    assert [row[1] for row in rows] == harmless
+    assert {row[2] for row in rows} == {"-1.5"}
+    plain = write_csv({"=name": formulas})
+    assert [row[0] for row in csv.reader(io.StringIO(plain, newline=""))] == ["=name", *formulas]
+
+
+# ---------------------------------------------------------------------------- long fields
+
+LONG = "x" * 131_072  # the longest field that the csv module reads
+LONG_FIELDS = {
+    "plain": (f"a,b\n1,2\n3,{LONG}x\n", "row 3: column 'b' has 131,073 characters"),
+    "of the header": (f"{LONG}x,b\n1,2\n", "row 1: column 1 has 131,073 characters"),
+    "beyond the header": (f"a,b\n1,2,{LONG}x\n", "row 2: column 3 has 131,073 characters"),
+    "in quotes": (f'a,b\n"1,2","{LONG}""x"\n', "row 2: column 'b' has 131,074 characters"),
+    "after lines in quotes": (f'a,b\n"1\n2",3\n\n4,{LONG}y\n', "row 4: column 'b' has 131,073"),
+    "of lines": (f'a;b\n1;"{LONG}\ny"\n', "are read: is a quote not closed?"),
+    "without an end": (f'a,b\n1,"2""\n{LONG}', "row 2: a quote is opened and not closed"),
+}
+
+
+@pytest.mark.parametrize("name", LONG_FIELDS)
+def test_a_field_that_is_too_long_is_named(read, name):
+    text, says = LONG_FIELDS[name]
+    with pytest.raises(TableError, match=re.escape(says)):
+        read(text)
+
+
+def test_the_longest_field_is_read(read):
+    assert read(f'a,b\n1,"{LONG}"\n').columns["b"][0] == LONG

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -446,13 +447,15 @@ def write_csv(columns: dict[str, Iterable[Any]], *, safe: bool = False) -> str:
 
     safe : put ' before names and texts that spreadsheets would run as formulas.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    lines: list[str] = []
+    # with this terminator, texts that hold a carriage return alone are quoted as well
+    out = SimpleNamespace(write=lambda line: lines.append(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(out, lineterminator="\r\n")
     shown = _harmless if safe else str
     writer.writerow(map(shown, columns))
     rows = zip(*columns.values(), strict=True)
     writer.writerows([shown(_cell(value)) for value in row] for row in rows)
-    return text.getvalue()
+    return "".join(lines)
 
 
 def _harmless(cell: str) -> str:
