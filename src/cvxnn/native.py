@@ -50,7 +50,7 @@ _PROTOTYPES: _Prototypes = {
 }
 
 # What one thread does in a second: products with packed bits, steps of hinges, entries of masks.
-PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 5e8, 2e9
+PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 2e8, 5e9
 SCANS, SCANS_A_FEATURE = 20, 10  # of all rows, for a projection from nowhere
 
 
