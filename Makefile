@@ -5,20 +5,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SETUP := pyproject.toml constraints.txt hatch_build.py src/cvxnn/native.c src/cvxnn/products.c
+SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/,kernels.h native.c products.c)
 PEERS := pyscnn adelie skglm celer
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fuzz bench docs clean
+.PHONY: help demo test lint sanitize fuzz bench docs clean
 
 help:
-	@echo "make demo    set up and train a certified network on data that ships with scikit-learn"
-	@echo "make test    set up and run all tests"
-	@echo "make lint    ruff and mypy"
-	@echo "make fuzz    random problems, every answer judged exactly; goes on where it stopped"
-	@echo "make bench   benchmarks against peers (each in an environment of its own)"
-	@echo "make docs    build the documentation into docs/_build/html"
-	@echo "make clean   remove what the other targets made"
+	@echo "make demo       set up and train a certified network on data that ships with scikit-learn"
+	@echo "make test       set up and run all tests"
+	@echo "make lint       ruff and mypy"
+	@echo "make sanitize   random calls of the compiled kernels under sanitizers"
+	@echo "make fuzz       random problems, every answer judged exactly; goes on where it stopped"
+	@echo "make bench      benchmarks against peers (each in an environment of its own)"
+	@echo "make docs       build the documentation into docs/_build/html"
+	@echo "make clean      remove what the other targets made"
 
 demo: $(VENV)/.plot
 	$(BIN)/cvxnn demo
@@ -30,6 +31,9 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+sanitize:
+	tests/sanitize/run
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m fuzz

@@ -172,7 +172,7 @@ def fork_beside_solves():
     for other in others:
         other.start()
     try:
-        for pause in (0.01, 0.04, 0.07):
+        for pause in (0.02, 0.05):
             time.sleep(pause)
             answer = forked(lambda: (limits(), compiled()))
             assert answer[0] == found, "the limit of other threads is left behind in the child"

@@ -1,7 +1,15 @@
 """The compiled products against their NumPy twins; the other kernels are tested with what they
 serve."""
 
+import ctypes
+import os
 import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,3 +172,168 @@ def test_memory_is_two_bits_for_an_entry_of_the_mask():
     operator = ExpandedMatrix(np.ones((640, 2)), np.ones((640, 320), dtype=bool))
     assert operator._float_mask is None
     assert operator._bits.rows.nbytes + operator._bits.columns.nbytes == 640 * 320 // 4
+
+
+KINDS = {"index_t": ctypes.c_int64, "double": ctypes.c_double, "const int *": native._FLAG}
+
+
+def test_the_prototypes_are_those_of_the_header():
+    header = native._SOURCES[0].read_text().replace("\\\n", "\n")
+    declared = {}
+    for name, arguments in re.findall(
+        r"^ *(?:int|void|index_t) (\w+)(?:##NAME)?\(([^)]*)\);", header, re.M
+    ):
+        types = [
+            re.match(r"(.*?)\w+$", argument.strip())[1].strip() for argument in arguments.split(",")
+        ]
+        declared[name] = [KINDS.get(kind, ctypes.c_void_p) for kind in types]
+    expected = {}
+    for name, (_, arguments) in native._PROTOTYPES.items():
+        if name != "kernels_version":
+            expected[re.sub("_(float|double)$", "_", name)] = arguments
+    assert declared == expected
+
+
+def test_a_call_that_does_not_fit_is_an_error_and_not_a_crash():
+    with pytest.raises(TypeError):
+        native.library().pack_bits(1, 2)
+    with pytest.raises(ctypes.ArgumentError):
+        native.library().nonzero_blocks_double(1.5, 2, None, None)
+
+
+@pytest.fixture
+def loads_again():
+    """The library is loaded anew in this test, and after it."""
+    native.library.cache_clear()
+    yield
+    native.library.cache_clear()
+
+
+@pytest.mark.usefixtures("loads_again")
+def test_a_library_of_other_sources_is_refused(monkeypatch, tmp_path):
+    """One that was not compiled again after a change, and one from before there were versions."""
+    sources = [tmp_path / source.name for source in native._SOURCES]
+    for copy, source in zip(sources, native._SOURCES, strict=True):
+        copy.write_bytes(source.read_bytes())
+    monkeypatch.setattr(native, "_SOURCES", sources)
+    assert native.library() is not None
+    sources[0].write_bytes(sources[0].read_bytes() + b"\n")
+    native.library.cache_clear()
+    with pytest.warns(RuntimeWarning, match="compiled from other sources.*pip install"):
+        assert native.library() is None
+    assert native.library() is None  # and says so once
+    native.library.cache_clear()
+    monkeypatch.setattr(native, "_LIBRARY", Path(np._core._multiarray_umath.__file__))
+    with pytest.warns(RuntimeWarning, match="compiled from other sources"):
+        assert native.library() is None
+
+
+@pytest.mark.usefixtures("loads_again")
+def test_a_library_without_its_sources_is_taken_as_it_is(monkeypatch, tmp_path):
+    monkeypatch.setattr(native, "_SOURCES", [tmp_path / "kernels.h"])
+    assert native.library() is not None
+
+
+POISON = 77  # what memory holds before a kernel has written to it
+
+
+def kernel_calls():
+    """Each kernel that shares its work, on a small problem of several blocks."""
+    rng = np.random.default_rng(0)
+    n, d, p = 70, 5, 40
+    X = rng.standard_normal((n, d))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    mask = X @ rng.standard_normal((d, p)) > 0  # a cone with an interior for each column
+    rows, signs = native.pack_bits(mask), np.where(mask.T, 1, -1).astype(np.int8)
+    columns, which = native.transpose_bits(rows, n), np.arange(p)
+    points, gamma, products = (rng.standard_normal((p, size)) for size in (d, n, n))
+    hinges = signs, which, which, gamma, 0.5
+    active = np.zeros((p, d + 1), dtype=np.int64), np.zeros((p, d + 1)), np.zeros(p, dtype=np.int64)
+    limits = {"tolerance": 1e-9, "dependent": 1e-12, "max_rows": 100}
+    return {
+        "project": lambda: native.project_blocks(
+            native.layout_rows(X), signs, points, which, None, np.zeros(p), *active, **limits
+        ),
+        "coefficients": lambda: native.hinge_coefficients(products, *hinges),
+        "divergence": lambda: native.hinge_divergence(products, gamma, *hinges) / p,
+        "pack": lambda: native.pack_bits(mask),
+        "transpose": lambda: native.transpose_bits(rows, n),
+        "forward": lambda: native.expanded_forward(columns, X, points[:, :, None]),
+        "adjoint": lambda: native.expanded_adjoint(rows, X, products[:1].T),
+    }
+
+
+@pytest.mark.parametrize("name", kernel_calls())
+def test_a_kernel_that_is_asked_to_stop_does_nothing(monkeypatch, name):
+    call = kernel_calls()[name]
+
+    def stop_first(run, pieces, seconds, stop):
+        stop()
+        for piece in pieces:
+            run(piece)
+
+    def poisoned(shape, dtype=float):
+        return np.full(getattr(shape, "shape", shape), POISON, dtype=dtype)
+
+    monkeypatch.setattr(np, "empty", poisoned)
+    monkeypatch.setattr(np, "empty_like", poisoned)
+    assert not np.isin(call(), (POISON, 0)).all()
+    monkeypatch.setattr(threads, "share", stop_first)
+    assert np.isin(call(), (POISON, 0)).all()  # some begin with zeros
+
+
+INTERRUPTED = """
+import sys
+import numpy as np
+from cvxnn import native
+
+def say(word):
+    sys.stdout.write(word + "\\n")
+    sys.stdout.flush()
+
+def project():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20000, 60))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    signs = np.where(rng.random((200, len(X))) > 0.5, 1, -1).astype(np.int8)
+    points, zeros = rng.standard_normal((200, 60)), np.zeros(200, dtype=np.int64)
+    active = np.zeros((200, 61), dtype=np.int64), np.zeros((200, 61)), zeros
+    layouts = native.layout_rows(X)
+    return lambda: native.project_blocks(layouts, signs, points, np.arange(200), None,
+        np.zeros(200), *active, tolerance=1e-9, dependent=1e-12, max_rows=10**6)
+
+def multiply(size=16000):
+    bits = np.arange(size // 32 * size, dtype=np.uint32).reshape(-1, size)
+    X, R = np.ones((size, 64)), np.ones((size, 16))
+    return lambda: native.expanded_adjoint(bits, X, R)
+
+for make in project, multiply:
+    call = make()
+    say("begins")
+    try:
+        call()
+    except KeyboardInterrupt:
+        say("interrupted")
+multiply(640)()
+say("goes on")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupt_ends_a_long_kernel_within_a_second():
+    """A projection and a product of many seconds; the pool of threads works on afterwards."""
+    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True, env=environment
+    ) as program:
+        try:
+            for _ in range(2):
+                assert program.stdout.readline() == "begins\n"
+                time.sleep(0.3)
+                sent = time.perf_counter()
+                program.send_signal(signal.SIGINT)
+                assert program.stdout.readline() == "interrupted\n"
+                assert time.perf_counter() - sent < 1
+            assert program.stdout.readline() == "goes on\n"
+        finally:
+            program.kill()

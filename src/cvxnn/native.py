@@ -26,7 +26,13 @@ _INT, _SIZE, _REAL, _DATA = ctypes.c_int, ctypes.c_int64, ctypes.c_double, ctype
 _FLAG = ctypes.POINTER(ctypes.c_int)
 _HINGES = [_SIZE, _DATA, _SIZE, _DATA, _DATA, _DATA, _REAL]
 _PRODUCT = [_SIZE] * 6 + [_DATA] * 4 + [_FLAG]
-_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+_Prototypes = dict[str, tuple[Any, list[Any]]]
+_OF_EACH_PRECISION: _Prototypes = {
+    "nonzero_blocks": (_SIZE, [_SIZE, _SIZE, _DATA, _DATA]),
+    "forward": (_INT, _PRODUCT),
+    "adjoint": (_INT, _PRODUCT),
+}
+_PROTOTYPES: _Prototypes = {
     "kernels_version": (ctypes.c_uint64, []),
     "project_blocks": (
         _INT,
@@ -39,16 +45,12 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     **{
         f"{kernel}_{precision}": prototype
         for precision in _C_NAMES.values()
-        for kernel, prototype in {
-            "nonzero_blocks": (_SIZE, [_SIZE, _SIZE, _DATA, _DATA]),
-            "forward": (_INT, _PRODUCT),
-            "adjoint": (_INT, _PRODUCT),
-        }.items()
+        for kernel, prototype in _OF_EACH_PRECISION.items()
     },
 }
 
 # What one thread does in a second: products with packed bits, steps of hinges, entries of masks.
-PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 5e8, 2e9
+PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 2e8, 5e9
 SCANS, SCANS_A_FEATURE = 20, 10  # of all rows, for a projection from nowhere
 
 

@@ -199,7 +199,7 @@ class _BlasLimit:
         self._holders: dict[object, int] = {}  # and their threads
         self._libraries: list[Any] = []
         self._n_modules = 0  # when these were listed, which takes longer than a small solve
-        self._forked = False
+        self._forked_torch = False
         self._found: dict[str, tuple[Any, int]] = {}  # libraries under the limit, and what they had
 
     def take(self, holder: object) -> None:
@@ -223,7 +223,8 @@ class _BlasLimit:
         self._lock = threading.Lock()
         own = threading.get_ident()
         self._holders = {h: thread for h, thread in self._holders.items() if thread == own}
-        self._n_modules, self._forked = 0, True
+        self._n_modules = 0
+        self._forked_torch = "torch" in sys.modules  # one that comes later is not forked
         if not self._holders:
             self._restore()
 
@@ -238,7 +239,7 @@ class _BlasLimit:
             for library in ThreadpoolController().select(user_api="blas").lib_controllers
             if getattr(library, "threading_layer", None) != "openmp"
         ]
-        if self._forked and "torch" in sys.modules:
+        if self._forked_torch:
             self._libraries.append(_TorchThreads())
         self._n_modules = n_modules
 

@@ -1,0 +1,384 @@
+/* Random calls of every kernel, for the sanitizers: `calls COUNT SEED`.
+ *
+ * Arrays are exactly as long as the kernels may use, so one step beyond is an error. Each call is
+ * made twice, by two threads with a half each and by one, and both have to agree to the last bit;
+ * where values are tame, products and bits agree with the plain definition, too, and projections
+ * lie in their cones. In some calls values are wild (NaN, infinite, huge), in some a third thread
+ * sets the flag to stop in their middle: then only memory is watched.
+ *
+ * The second half of this file is about products; it includes itself for each precision.
+ */
+#ifndef REAL
+
+#include "kernels.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t state;
+static int wild, stop, never;
+
+static uint64_t draw(uint64_t below)
+{
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (state >> 11) % below;
+}
+
+/* Around the lengths of vectors, words and tiles. */
+static index_t draw_size(index_t least, index_t most)
+{
+    static const index_t edges[] = {0, 1, 2, 8, 16, 32, 64, 96, 128};
+    index_t size = draw(4) ? edges[draw(9)] + (index_t)draw(3) - 1 : (index_t)draw(most + 1);
+    return size < least ? least : size > most ? most : size;
+}
+
+static double draw_value(void)
+{
+    static const double odd[] = {NAN, INFINITY, -INFINITY, 1e300, -1e300, 1e-320, 0.0, -0.0};
+    if (wild && draw(8) == 0) return odd[draw(8)];
+    return (double)draw(2000001) / 1000000.0 - 1.0;
+}
+
+static void *room(index_t size)
+{
+    void *memory = malloc(size);
+    if (!memory) abort();
+    memset(memory, 0xee, size);
+    return memory;
+}
+
+static double *draw_doubles(index_t size)
+{
+    double *values = room(size * sizeof(double));
+    for (index_t i = 0; i < size; i++) values[i] = draw_value();
+    return values;
+}
+
+static void check(int holds, const char *what)
+{
+    if (holds) return;
+    fprintf(stderr, "%s: not as it should be\n", what);
+    exit(1);
+}
+
+/* One call: `run` does blocks first..last of it into the results number `which`. */
+typedef struct call call_t;
+struct call {
+    void (*run)(const call_t *, index_t first, index_t last, int which, const int *stop);
+    index_t n, d, p, C, n_blocks, width;
+    const void *a, *b, *c, *e, *f, *g;
+    void *out[2], *rows[2], *gamma[2], *count[2];
+    double delta;
+};
+
+typedef struct {
+    const call_t *call;
+    index_t first, last;
+} half_call_t;
+
+static void *run_half(void *argument)
+{
+    half_call_t *half = argument;
+    half->call->run(half->call, half->first, half->last, 0, &stop);
+    return NULL;
+}
+
+static void *set_stop(void *argument)
+{
+    for (volatile uint64_t wait = *(uint64_t *)argument; wait > 0; wait--) continue;
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* Both ways. Returns whether there are results, which nobody has stopped. */
+static int run_call(const call_t *call)
+{
+    index_t middle = draw(call->n_blocks + 1);
+    half_call_t halves[2] = {{call, 0, middle}, {call, middle, call->n_blocks}};
+    uint64_t wait = draw(20000);
+    int interrupted = draw(4) == 0;
+    pthread_t thread[3];
+    stop = 0;
+    for (int t = 0; t < 2; t++)
+        if (pthread_create(&thread[t], NULL, run_half, &halves[t])) abort();
+    if (interrupted && pthread_create(&thread[2], NULL, set_stop, &wait)) abort();
+    for (int t = 0; t < 2 + interrupted; t++) pthread_join(thread[t], NULL);
+    call->run(call, 0, call->n_blocks, 1, &never);
+    return !interrupted;
+}
+
+static void run_projections(const call_t *call, index_t first, index_t last, int which,
+                            const int *flag)
+{
+    index_t d = call->d;
+    const double *offsets = call->f;
+    check(!project_blocks(call->n, d, call->a, call->b, call->c, last - first,
+                          (const double *)call->e + first * d, (const index_t *)call->g + first,
+                          offsets ? offsets + first * call->n : NULL,
+                          (const double *)call->out[1] - call->n_blocks + first,
+                          (index_t *)call->rows[which] + first * (d + 1),
+                          (double *)call->gamma[which] + first * (d + 1),
+                          (index_t *)call->count[which] + first,
+                          (double *)call->out[which] + first * d, 1e-9, 1e-12, 20 * d + 100, flag),
+          "memory for projections");
+}
+
+/* Rows of length one, as native.layout_rows lays them out. */
+static void draw_rows(index_t n, index_t d, double **X, float **tiles)
+{
+    index_t width = (d + 7) / 8 * 8;
+    *X = room(n * width * sizeof(double));
+    *tiles = room((n + 63) / 64 * 64 * d * sizeof(float));
+    memset(*X, 0, n * width * sizeof(double));
+    memset(*tiles, 0, (n + 63) / 64 * 64 * d * sizeof(float));
+    for (index_t j = 0; j < n; j++) {
+        double *x = *X + j * width, norm = 0.0;
+        for (index_t i = 0; i < d; i++) x[i] = draw_value(), norm += x[i] * x[i];
+        for (index_t i = 0; i < d; i++) {
+            x[i] /= norm > 0.0 ? sqrt(norm) : 1.0;
+            (*tiles)[(j / 64 * d + i) * 64 + j % 64] = (float)x[i];
+        }
+    }
+}
+
+static int8_t *draw_signs(index_t size)
+{
+    int8_t *signs = room(size);
+    for (index_t j = 0; j < size; j++) signs[j] = draw(2) ? 1 : -1;
+    return signs;
+}
+
+static void check_cones(const call_t *call)
+{
+    const double *points = call->e;
+    for (index_t b = 0; b < call->n_blocks; b++) {
+        const double *w = (const double *)call->out[1] + b * call->d;
+        const int8_t *sign = (const int8_t *)call->c + ((const index_t *)call->g)[b] * call->n;
+        double size = 0.0;
+        for (index_t i = 0; i < call->d; i++) size += fabs(points[b * call->d + i]);
+        for (index_t j = 0; j < call->n; j++) {
+            double r = 0.0;
+            for (index_t i = 0; i < call->d; i++)
+                r += sign[j] * w[i] * ((const double *)call->a)[j * call->width + i];
+            check(r >= -1e-8 * size, "a projection");
+        }
+    }
+}
+
+static void call_projections(void)
+{
+    index_t n = draw_size(0, 140), d = draw_size(1, 40), blocks = draw_size(0, 12), p = 3;
+    index_t rows = blocks * (d + 1);
+    int offset = draw(3) == 0 && n > 0;
+    double *X, *results = room((blocks * d + blocks) * sizeof(double));
+    float *tiles;
+    draw_rows(n, d, &X, &tiles);
+    int8_t *signs = draw_signs(p * n);
+    double *points = draw_doubles(blocks * d), *offsets = offset ? draw_doubles(blocks * n) : NULL;
+    index_t *pattern = room(blocks * sizeof(index_t));
+    for (index_t b = 0; b < blocks; b++) pattern[b] = draw(p);
+    for (index_t b = 0; b < blocks; b++) results[b] = 0.0; /* enough */
+    call_t call = {run_projections, n, d, p, 1, blocks, (d + 7) / 8 * 8, X, tiles, signs, points,
+                   offsets, pattern, {NULL}, {NULL}, {NULL}, {NULL}, 0.0};
+    call.out[0] = room(blocks * d * sizeof(double)), call.out[1] = results + blocks;
+    for (int which = 0; which < 2; which++) {
+        index_t *row = call.rows[which] = room(rows * sizeof(index_t));
+        double *gamma = call.gamma[which] = room(rows * sizeof(double));
+        index_t *count = call.count[which] = room(blocks * sizeof(index_t));
+        for (index_t b = 0; b < blocks; b++) { /* a warm start, with rows twice sometimes */
+            count[b] = n ? (b + n) % (d + 1) : 0;
+            for (index_t a = 0; a < count[b]; a++) {
+                row[b * (d + 1) + a] = (b + 5 * a) % n;
+                gamma[b * (d + 1) + a] = wild && a % 3 == 1 ? NAN : 0.5;
+            }
+        }
+    }
+    if (run_call(&call)) {
+        check(!memcmp(call.out[0], call.out[1], blocks * d * sizeof(double)), "projections");
+        check(!memcmp(call.count[0], call.count[1], blocks * sizeof(index_t)), "active rows");
+    }
+    if (!wild && !offset) check_cones(&call);
+    free(X), free(tiles), free(signs), free(points), free(offsets), free(pattern), free(results);
+    free(call.out[0]);
+    for (int which = 0; which < 2; which++)
+        free(call.rows[which]), free(call.gamma[which]), free(call.count[which]);
+}
+
+static void run_coefficients(const call_t *call, index_t first, index_t last, int which,
+                             const int *flag)
+{
+    hinge_coefficients(call->n, call->a, last - first, (const index_t *)call->b + first, call->c,
+                       call->e, call->delta, (const double *)call->f + first * call->n,
+                       (double *)call->out[which] + first * call->n, flag);
+}
+
+static void run_divergence(const call_t *call, index_t first, index_t last, int which,
+                           const int *flag)
+{
+    hinge_divergence(call->n, call->a, last - first, (const index_t *)call->b + first, call->c,
+                     call->e, call->delta, (const double *)call->f + first * call->n,
+                     (const double *)call->g + first * call->n,
+                     (double *)call->out[which] + first, flag);
+}
+
+static void call_hinges(int divergence)
+{
+    index_t n = draw_size(0, 140), listed = draw_size(0, 20), all = 25, p = 3;
+    index_t size = listed * (divergence ? 1 : n);
+    int8_t *signs = draw_signs(p * n);
+    index_t *block = room(listed * sizeof(index_t)), *pattern = room(all * sizeof(index_t));
+    double *gamma = draw_doubles(all * n);
+    double *new = draw_doubles(listed * n), *old = draw_doubles(listed * n);
+    for (index_t b = 0; b < listed; b++) block[b] = draw(all);
+    for (index_t b = 0; b < all; b++) pattern[b] = draw(p);
+    call_t call = {divergence ? run_divergence : run_coefficients, n, 0, p, 1, listed, 0, signs,
+                   block, pattern, gamma, new, old, {NULL}, {NULL}, {NULL}, {NULL}, 1.3};
+    for (int which = 0; which < 2; which++) call.out[which] = room(size * sizeof(double));
+    if (run_call(&call))
+        check(!memcmp(call.out[0], call.out[1], size * sizeof(double)), "hinges");
+    free(signs), free(block), free(pattern), free(gamma), free(new), free(old);
+    free(call.out[0]), free(call.out[1]);
+}
+
+static uint8_t *draw_mask(index_t size)
+{
+    uint8_t *mask = room(size);
+    for (index_t k = 0; k < size; k++) mask[k] = draw(2);
+    return mask;
+}
+
+static void run_pack(const call_t *call, index_t first, index_t last, int which, const int *flag)
+{
+    pack_bits(first, last, call->n, call->p, call->a, call->out[which], flag);
+}
+
+static void run_transpose(const call_t *call, index_t first, index_t last, int which,
+                          const int *flag)
+{
+    transpose_bits(first, last, call->n, call->p, call->a, call->out[which], flag);
+}
+
+/* Bits of a mask (n, p), of its columns or of its rows, without the kernels. */
+static uint32_t *bits_of(const uint8_t *mask, index_t n, index_t p, int columns)
+{
+    index_t depth = columns ? p : n, length = columns ? n : p;
+    index_t size = (depth + 31) / 32 * length;
+    uint32_t *bits = room(size * sizeof(uint32_t));
+    memset(bits, 0, size * sizeof(uint32_t));
+    for (index_t j = 0; j < n; j++)
+        for (index_t i = 0; i < p; i++) {
+            index_t k = columns ? i : j, at = columns ? j : i;
+            bits[k / 32 * length + at] |= (uint32_t)mask[j * p + i] << k % 32;
+        }
+    return bits;
+}
+
+static void call_bits(int transposed)
+{
+    index_t n = draw_size(0, 140), p = draw_size(0, 140);
+    index_t words = ((transposed ? p : n) + 31) / 32;
+    index_t size = words * (transposed ? n : p) * sizeof(uint32_t);
+    uint8_t *mask = draw_mask(n * p);
+    uint32_t *rows = bits_of(mask, n, p, 0), *expected = bits_of(mask, n, p, transposed);
+    call_t call = {transposed ? run_transpose : run_pack, n, 0, p, 1, words, 0,
+                   transposed ? (void *)rows : mask, NULL, NULL, NULL, NULL, NULL,
+                   {room(size), room(size)}, {NULL}, {NULL}, {NULL}, 0.0};
+    if (run_call(&call)) check(!memcmp(call.out[0], expected, size), "bits by threads");
+    check(!memcmp(call.out[1], expected, size), "bits");
+    free(mask), free(rows), free(expected), free(call.out[0]), free(call.out[1]);
+}
+
+#define REAL float
+#define NAME(name) name##_float
+#include "calls.c"
+#undef REAL
+#undef NAME
+#define REAL double
+#define NAME(name) name##_double
+#include "calls.c"
+
+int main(int argc, char **argv)
+{
+    int count = argc > 1 ? atoi(argv[1]) : 1000;
+    state = 88172645463325252ull + (argc > 2 ? strtoull(argv[2], NULL, 10) : 0);
+    check(kernels_version() == KERNELS_VERSION, "the version");
+    for (int k = 0; k < count; k++) {
+        wild = draw(4) == 0;
+        call_projections();
+        call_hinges(k % 2);
+        call_bits(k % 2);
+        call_products_float(k % 4 < 2);
+        call_products_double(k % 4 < 2);
+    }
+    printf("%d calls of each kernel\n", count);
+    return 0;
+}
+
+#else
+
+static void NAME(run_product)(const call_t *call, index_t first, index_t last, int which,
+                              const int *flag)
+{
+    index_t n = call->n, p = call->p, d = call->d, C = call->C;
+    int failed = call->width
+                     ? NAME(forward)(first, last, n, p, d, C, call->a, call->b, call->c,
+                                     call->out[which], flag)
+                     : NAME(adjoint)(first, last, n, p, d, C, call->a, call->b, call->c,
+                                     call->out[which], flag);
+    check(!failed, "memory for products");
+}
+
+/* The products as they are defined, up to the rounding of sums of values between -1 and 1. */
+static void NAME(check_product)(const call_t *call, const uint8_t *mask)
+{
+    index_t n = call->n, p = call->p, d = call->d, C = call->C;
+    const REAL *X = call->b, *factor = call->c, *out = call->out[1];
+    index_t size = call->width ? n * C : p * d * C;
+    double *sums = calloc(size + 1, sizeof(double));
+    for (index_t j = 0; j < n; j++)
+        for (index_t i = 0; i < p; i++)
+            for (index_t k = 0; mask[j * p + i] && k < d * C; k++) {
+                index_t block = (i * d + k / C) * C + k % C, row = j * C + k % C;
+                if (call->width)
+                    sums[row] += (double)X[j * d + k / C] * factor[block];
+                else
+                    sums[block] += (double)X[j * d + k / C] * factor[row];
+            }
+    for (index_t k = 0; k < size; k++)
+        check(fabs(sums[k] - out[k]) <= (sizeof(REAL) == 4 ? 1e-3 : 1e-11), "a product");
+    free(sums);
+}
+
+static void NAME(call_products)(int forward)
+{
+    index_t n = draw_size(1, 140), p = draw_size(1, 140), d = draw_size(1, 140);
+    index_t C = 1 + draw(3);
+    uint8_t *mask = draw_mask(n * p);
+    uint32_t *bits = bits_of(mask, n, p, forward);
+    index_t factors = (forward ? p * d : n) * C, size = (forward ? n : p * d) * C * sizeof(REAL);
+    REAL *X = room(n * d * sizeof(REAL)), *factor = room(factors * sizeof(REAL));
+    for (index_t k = 0; k < n * d; k++) X[k] = (REAL)draw_value();
+    for (index_t k = 0; k < factors; k++) factor[k] = (REAL)draw_value();
+    call_t call = {NAME(run_product), n, d, p, C, forward ? n : p, forward, bits, X, factor, NULL,
+                   NULL, NULL, {room(size), room(size)}, {NULL}, {NULL}, {NULL}, 0.0};
+    if (run_call(&call)) check(!memcmp(call.out[0], call.out[1], size), "products");
+    if (!wild) NAME(check_product)(&call, mask);
+    if (forward) {
+        index_t *list = room(p * sizeof(index_t)), count = 0;
+        if (draw(2)) memset(factor, 0, d * C * sizeof(REAL));
+        index_t found = NAME(nonzero_blocks)(p, d * C, factor, list);
+        for (index_t i = 0; i < p; i++) {
+            int any = 0;
+            for (index_t k = 0; k < d * C; k++) any |= factor[i * d * C + k] != 0;
+            if (any) check(count < found && list[count++] == i, "a block that is not zero");
+        }
+        check(count == found, "blocks that are not zero");
+        free(list);
+    }
+    free(mask), free(bits), free(X), free(factor), free(call.out[0]), free(call.out[1]);
+}
+
+#endif
