@@ -26,7 +26,7 @@ from cvxnn.certificates import (
     relative_gap,
 )
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.problems import ConvexProblem, check_problem
+from cvxnn.problems import ConvexProblem, check_problem, check_weights_fit
 from cvxnn.proofs import PRECISE, Multipliers
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Solver, StalledError
@@ -211,6 +211,8 @@ def solve(
     )
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
+    further = getattr(method, "further_bytes", None)
+    check_weights_fit(problem, 0 if further is None else further(problem))
     state = None
     if isinstance(warm_start, Solution):
         same = warm_start.solver.name == method.name and _alike(warm_start.problem, problem)
