@@ -893,7 +893,7 @@ OPTIONS = {
     "more patterns than memory": Command(
         f"{FIT} --patterns 2000000000",
         2,
-        "not enough memory, take fewer patterns or rows: Unable to allocate",
+        "patterns with n = 32, d = 5, p = 2,000,000,000: needs about",
         during=little_memory,
     ),
 } | {

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, blocks, double, is_sparse, like, to_numpy
+from cvxnn.memory import check_memory, pattern_bytes
 from cvxnn.validation import (
     check_features,
     check_flag,
@@ -171,6 +172,7 @@ class Patterns:
         p = gates.shape[1]
         bias = np.zeros(p) if gate_bias is None else check_vector(gate_bias, "gate_bias", p)
         strict = check_flag(strict, "strict")
+        check_memory(2 * X.shape[0] * p, "patterns", n=X.shape[0], p=p)
         return cls(activations(X, gates, bias, strict), gates, bias, strict)._distinct()
 
     @classmethod
@@ -303,6 +305,7 @@ def sample_patterns(
             raise TypeError("bias draws the biases of gates, active_share sets them: give one")
     rng = check_random_state(random_state)
     n, d = X.shape
+    check_memory(pattern_bytes(n, d, p), "patterns", n=n, d=d, p=p)
 
     G = _draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
     gate_bias = rng.standard_normal(p) if bias else np.zeros(p)

@@ -26,6 +26,7 @@ from cvxnn.arrays import (
     divide_columns,
     double,
     in_numpy,
+    is_sparse,
     like,
     to_numpy,
     with_ones,
@@ -33,6 +34,7 @@ from cvxnn.arrays import (
 from cvxnn.cones import ActiveRows, Cones, PatternWarning, treat_singular
 from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import Loss, make_loss
+from cvxnn.memory import DOUBLE, check_memory, problem_bytes, weight_bytes
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
 from cvxnn.patterns import Patterns, unit_scale, warn_about_small
@@ -256,6 +258,7 @@ class CGReLU(ConvexProblem):
             )
         patterns.check_belong_to(X)
         self.patterns = patterns
+        _check_size(X, len(patterns), cones=False, copies=self.bias + self.normalize)
         X, self.column_scale = _design_matrix(X, self.bias, self.normalize)
         self.operator = expanded_matrix(X, patterns.mask)
 
@@ -516,6 +519,13 @@ def check_problem(problem: Any) -> ConvexProblem:
     return problem
 
 
+def check_weights_fit(problem: ConvexProblem, further: int = 0) -> None:
+    """Refuse work on weights that will not fit into memory, with so many `further` bytes."""
+    blocks, d, C = problem.weight_shape
+    sizes = {"n": problem.operator.n, "d": d, "p": len(problem.patterns), "C": C}
+    check_memory(weight_bytes(blocks, d, C) + further, f"weights of {problem.kind}", **sizes)
+
+
 def lambda_max(problem: ConvexProblem) -> float:
     """The smallest lam for which the zero model is optimal: the dual norm of M' grad f(0), for
     C-ReLU that of its projections onto the cones, which is smaller."""
@@ -525,6 +535,7 @@ def lambda_max(problem: ConvexProblem) -> float:
         raise ValueError(f"penalty {name!r} has no lambda_max: no strength gives the zero model")
     xp = array_namespace(problem.loss.Y)
     gradient = problem.loss.gradient(xp.zeros_like(double(problem.loss.Y)))
+    check_weights_fit(problem)
     correlation = problem.operator_double.adjoint(gradient)
     if isinstance(problem, CReLU):
         return _largest_projection(problem, correlation)
@@ -555,6 +566,7 @@ def _in_short(treated: Sequence[str], foreign: bool) -> str:
 def _make_cones(gated: CGReLU) -> Cones:
     """The cones of a problem's patterns, with its gates as interior points in its own units."""
     patterns, scale = gated.patterns, gated.column_scale
+    _check_size(gated.operator.X, len(patterns), cones=True)
     gates = None
     if patterns.gates is not None and patterns.gate_bias is not None:
         if gated.bias:
@@ -562,6 +574,15 @@ def _make_cones(gated: CGReLU) -> Cones:
         else:  # a gate with a bias is no point of a cone without one
             gates = np.where(patterns.gate_bias == 0, patterns.gates * scale[:, None], 0.0)
     return Cones(gated.operator_double.X, patterns.mask, gates)
+
+
+def _check_size(X: Array, p: int, *, cones: bool, copies: int = 0) -> None:
+    """Refuse a problem that will not fit into memory, before it is made."""
+    (n, d), dense = X.shape, not is_sparse(X)
+    need = problem_bytes(n, d, p, dense=dense, cones=cones) + (
+        DOUBLE * copies * n * d if dense else 0
+    )
+    check_memory(need, "C-ReLU" if cones else "C-GReLU", n=n, d=d, p=p)
 
 
 def _design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.ndarray]:

@@ -25,7 +25,8 @@ ESTIMATORS = frozenset(
     for task in ("Classifier", "Regressor")
     for cv in ("", "CV")
 )
-HISTORY = tuple(inspect.signature(Progress).parameters)  # the columns of its array
+# the columns of its array; notes are of signs of life, which are not kept
+HISTORY = tuple(name for name in inspect.signature(Progress).parameters if name != "note")
 
 
 def restored(content: Content) -> dict[str, Any]:

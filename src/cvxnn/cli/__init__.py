@@ -297,6 +297,10 @@ def _failure(error: BaseException, told: dict[str, Any]) -> click.ClickException
             return None  # whoever read has left; click ends quietly
         return Failure(f"{error.filename or 'output'}: {error.strerror or error}", FILE_TROUBLE)
     if isinstance(error, MemoryError):
+        from cvxnn.memory import TooLargeError
+
+        if isinstance(error, TooLargeError):  # which says what to do
+            return Failure(str(error), BAD_INPUT)
         return Failure(f"not enough memory, take fewer patterns or rows: {error}", BAD_INPUT)
     if isinstance(error, (ValueError, ImportError)):
         return Failure(str(error), BAD_INPUT)

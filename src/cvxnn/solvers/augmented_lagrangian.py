@@ -113,6 +113,11 @@ class AL:
         if not isinstance(self.inner, RFISTA):
             raise TypeError(f"inner must be an RFISTA, got {type(self.inner).__name__}")
 
+    def further_bytes(self, problem: CReLU) -> int:
+        """The multipliers of all rows for all blocks, and a step of them."""
+        n, C = problem.loss.Y.shape
+        return 2 * problem.operator.X.dtype.itemsize * len(problem.patterns) * 2 * C * n
+
     def iterates(
         self,
         problem: CReLU,

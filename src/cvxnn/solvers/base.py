@@ -53,7 +53,8 @@ class Solver(Protocol):
     """`problems` and `penalties` name what it handles, `losses` too unless it handles all of them;
     `dense_only` says that sparse data are not among it. `default_max_iter` is by stopping rule.
     A method may have `carry_on(problem, before, last, share)`: the state for a path's next point
-    from those of the last two, `share` being the next step of lam relative to the last one."""
+    from those of the last two, `share` being the next step of lam relative to the last one, and
+    `further_bytes(problem)`: what it needs beside weights, for a refusal before it is too late."""
 
     name: ClassVar[str]
     problems: ClassVar[frozenset[str]]

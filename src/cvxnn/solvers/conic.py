@@ -43,6 +43,10 @@ class CVXPY:
         if not isinstance(self.backend, str):
             raise TypeError(f"backend must be a solver's name, got {self.backend!r}")
 
+    def further_bytes(self, problem: Any) -> int:
+        """The expanded matrix, which nothing else forms."""
+        return 8 * problem.operator.n * len(problem.patterns) * problem.operator.d
+
     def iterates(
         self,
         problem: Any,

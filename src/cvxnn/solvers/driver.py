@@ -28,7 +28,7 @@ from cvxnn.certificates import (
 )
 from cvxnn.least_squares import KernelFactor
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.problems import ConvexProblem, check_problem
+from cvxnn.problems import ConvexProblem, check_problem, check_weights_fit
 from cvxnn.proofs import PRECISE, Multipliers
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Solver, StalledError
@@ -216,6 +216,8 @@ def solve(
     with threads.single_blas(), budget.spend(limit) as spent:
         method = _make_solver(problem, solver, options)
         _check_capabilities(problem, method, stop)
+        further = getattr(method, "further_bytes", None)
+        check_weights_fit(problem, 0 if further is None else further(problem))
         start, state = _start_from(warm_start, problem, method)
         most = method.default_max_iter[stop] if max_iter is None else int(max_iter)
         run = Run(problem, tol, stop, most, spent, callback)

@@ -1,0 +1,121 @@
+"""Memory that arrays will need, compared with what there is before any of them is made.
+
+What is asked for is what surely exists at one time: masks, weights, copies of the data, of known
+size. Scratch of a solver comes on top, so that a problem that passes may still be too large; one
+that is refused is. Nothing is refused where the system does not say what there is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DOUBLE = 8  # bytes of a number
+NEVER_TOO_MUCH = 2**27  # bytes that are not worth a look at what there is
+# weights (blocks, d, C) that exist at one time in a run of the leanest solver
+WEIGHT_COPIES = 4
+_FILES, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+class TooLargeError(MemoryError):
+    """What was asked for does not fit into the memory that is available."""
+
+
+def check_memory(need: float, what: str, **sizes: int) -> None:
+    """Raise unless `need` bytes are available; `what` needs them, and `sizes` say why."""
+    if need <= NEVER_TOO_MUCH:
+        return
+    there = available()
+    if there is not None and need > there:
+        listed = ", ".join(f"{name} = {size:,}" for name, size in sizes.items())
+        raise TooLargeError(
+            f"{what} with {listed}: needs about {_text(need)}, {_text(there)} are available; take "
+            "fewer patterns or rows"
+        )
+
+
+def pattern_bytes(n: int, d: int, p: int) -> int:
+    """The mask and the gates, as they are drawn and once more as they are kept."""
+    return 2 * n * p + 2 * DOUBLE * d * p
+
+
+def problem_bytes(n: int, d: int, p: int, *, dense: bool, cones: bool) -> int:
+    """The mask as bits, in both directions; for cones its signs, an interior point each, and of
+    dense data unit rows in the two layouts of the projections."""
+    found = n * p // 4
+    if cones:
+        found += n * p + DOUBLE * d * p + (5 * DOUBLE * n * d // 2 if dense else 0)
+    return found
+
+
+def weight_bytes(blocks: int, d: int, C: int) -> int:
+    return WEIGHT_COPIES * DOUBLE * blocks * d * C
+
+
+def available() -> int | None:
+    """Bytes that this process may still take; None if nobody says."""
+    known = [size for size in (_of_machine(), _of_groups(), _of_process()) if size is not None]
+    return min(known, default=None)
+
+
+def _of_machine() -> int | None:
+    for line in _lines(_FILES / "meminfo"):
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _of_groups() -> int | None:
+    """The least that the control groups of this process have left, of either version."""
+    found = []
+    for line in _lines(_FILES / "self" / "cgroup"):
+        _, controllers, name = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        root = _CGROUPS if controllers == "" else _CGROUPS / "memory"
+        group = root / name.strip("/")
+        for folder in (group, *group.parents[: len(group.parts) - len(root.parts)]):
+            limit = _number(folder, "memory.max", "memory.limit_in_bytes")
+            used = _number(folder, "memory.current", "memory.usage_in_bytes")
+            if limit is not None and used is not None:
+                found.append(max(limit - used + _reclaimable(folder), 0))
+    return min(found, default=None)
+
+
+def _reclaimable(folder: Path) -> int:
+    """What files hold in memory, which the system takes back."""
+    for line in _lines(folder / "memory.stat"):
+        if line.startswith("inactive_file "):
+            return int(line.split()[1])
+    return 0
+
+
+def _of_process() -> int | None:
+    """What is left of the address space where that is limited, as with `ulimit -v`."""
+    try:
+        import resource
+    except ImportError:  # not on every system
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    pages = _lines(_FILES / "self" / "statm")
+    if limit == resource.RLIM_INFINITY or not pages:
+        return None
+    return max(limit - int(pages[0].split()[0]) * resource.getpagesize(), 0)
+
+
+def _number(folder: Path, *names: str) -> int | None:
+    for name in names:
+        lines = _lines(folder / name)
+        if lines and lines[0].isdigit():  # "max" is no limit
+            return int(lines[0])
+    return None
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _text(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
