@@ -362,7 +362,7 @@ class Model:
             "versions": self.versions or {},
         }
         history = [
-            [math.nan if getattr(record, name) is None else getattr(record, name) for name in HISTORY]
+            [math.nan if value is None else value for value in map(vars(record).get, HISTORY)]
             for record in estimator.history_
         ]
         arrays: dict[str, np.ndarray] = {
