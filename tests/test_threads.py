@@ -78,7 +78,7 @@ def test_an_error_in_a_piece_stops_the_others():
 
     with pytest.raises(MemoryError, match="no memory"):
         threads.share(fails, pieces, 1.0, stopped.set)
-    assert begun == ended
+    assert sorted(begun) == sorted(ended)
     assert len(begun) < 5
 
 
