@@ -70,11 +70,12 @@ class Command:
         return [CVXNN, *self.arguments.split(), "-o", self.output, *extra.split()]
 
 
-FIT = "fit data.csv --target label --patterns 40"
+FIT = "fit data.csv --target label"
+QUICK = "--model gated --patterns 15"
 COMMANDS = {
-    "fit": Command(f"{FIT} --alpha 0.01", "output.cvxnn"),
-    "fit --jobs 2": Command(f"{FIT} --folds 3 --jobs 2", "output.cvxnn"),
-    "path": Command("path data.csv --target label --patterns 40 --points 10", "output.csv"),
+    "fit": Command(f"{FIT} --patterns 40 --alpha 0.01", "output.cvxnn"),
+    "fit --jobs 2": Command(f"{FIT} {QUICK} --folds 2 --jobs 2", "output.cvxnn"),
+    "path": Command(f"path data.csv --target label {QUICK} --points 10", "output.csv"),
     "report": Command("report model.cvxnn data.csv", "output.html", "--title other"),
 }
 

@@ -15,7 +15,7 @@ import io
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -439,7 +439,7 @@ def _from_dictionary(path: Path, name: str, chunk: Any) -> np.ndarray:
     return values[chunk.indices.cast("int64").fill_null(len(values) - 1).to_numpy()]
 
 
-def write_csv(columns: dict[str, Iterable[Any]], *, safe: bool = False) -> str:
+def write_csv(columns: Mapping[str, Iterable[Any]], *, safe: bool = False) -> str:
     """Columns as CSV text, numbers with all their digits.
 
     safe : put ' before names and texts that spreadsheets would run as formulas.
