@@ -19,6 +19,8 @@
 
 static int inside(const char *path) {
     const char *folder = getenv("CVXNN_FAULT_FOLDER");
+    char here[PATH_MAX];
+    if (path && path[0] != '/') path = getcwd(here, sizeof here);
     return folder && path && strncmp(path, folder, strlen(folder)) == 0;
 }
 
