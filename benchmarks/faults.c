@@ -30,7 +30,7 @@ static int inside_handle(int handle) {
     ssize_t length = readlink(name, path, sizeof path - 1);
     if (length < 0) return 0;
     path[length] = 0;
-    return inside(path);
+    return path[0] == '/' && inside(path); /* pipes have other names */
 }
 
 /* Whether this call is to fail; it does not return if the process is to end. */
