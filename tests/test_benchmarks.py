@@ -324,3 +324,39 @@ def test_probabilities_of_a_comparison(benchmarks):
     probabilities = np.array([[0.5, 0.5], [1.0, 0.0]])
     assert comparison._log_loss(probabilities, np.array([0, 0])) == pytest.approx(np.log(2) / 2)
     assert comparison._log_loss(probabilities, np.array([0, 1])) > 17  # but finite
+
+
+IN_PLACE = """
+import sys, time
+while True:
+    with open("output", "wb") as file:
+        file.write(sys.argv[1].encode() * 1000)
+        file.flush()
+        time.sleep(0.01)
+        file.write(sys.argv[1].encode() * 199_000)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it kills as Unix does")
+def test_rivals_are_watched(benchmarks, monkeypatch, tmp_path):
+    from benchmarks import kills
+
+    sound = kills.two_writers(tmp_path, 1)
+    assert sound["looks"] > 0
+    assert sound["kills"] == 2
+    assert kills.misses({"two writers": sound}) == []
+    monkeypatch.setattr(kills, "WRITER", IN_PLACE)
+    (missed,) = kills.misses({"two writers": kills.two_writers(tmp_path, 1)})
+    assert missed.endswith("half-written")
+
+
+def test_paths_that_were_gone_on_with_agree_within_their_tolerance(benchmarks):
+    from benchmarks import kills
+
+    whole = b"alpha,objective\n0.1,1.0\n0.05,0.5\n"
+    assert kills._agree(b"alpha,objective\n0.1,1.00001\n0.05,0.5\n", whole)
+    assert not kills._agree(b"alpha,objective\n0.1,1.001\n0.05,0.5\n", whole)
+    assert not kills._agree(b"alpha,objective\n0.1,1.0\n", whole)
+    assert not kills._agree(b"alpha,objective\n0.1,1.0\n0.05,", whole)
+    assert kills.misses({"a case": {"kills": 3, "lost": 1}}) == ["a case: 1 lost"]
+    assert kills.misses({"a case": {}}) == ["a case: nothing happened"]

@@ -1,6 +1,8 @@
 """The losses against their formulas: values, derivatives, divergences, square roots of Hessians,
 lower bounds, sample weights and output biases."""
 
+import subprocess
+import sys
 from decimal import Decimal, getcontext
 
 import numpy as np
@@ -762,3 +764,32 @@ def test_a_common_shift_is_not_extreme_for_an_intercept(name, intercept, size):
     Z = points()[0]
     shift = size * np.array([1.0, -1.0, 0.5])
     assert loss.value(Z + shift) == pytest.approx(loss.value(Z), rel=1e-9)
+
+
+# --------------------------------------------------------- beyond the range of doubles
+
+BEYOND = """
+import warnings
+import numpy as np
+from cvxnn.losses import WithIntercept, make_loss
+
+warnings.simplefilter("ignore")
+Y = np.eye(3)[[0, 1, 2, 0, 1, 2, 2]]
+Z = np.outer([1, -1, 1, 1, -1, 1, 0.5], [1.7e308, -1.7e308, 1.0])
+loss = make_loss("softmax", Y)
+print(loss.best_intercept(Z).shape)
+weights = np.array([1e-300, 1, 1, 1, 1, 1, 1])
+weighted = make_loss("softmax", Y, sample_weight=weights)
+print(np.abs(weighted.balance(np.full(Y.shape, 1e100))).max())
+try:
+    WithIntercept(loss).root(np.full(Y.shape, np.nan))
+except np.linalg.LinAlgError as error:
+    print(error)
+"""
+
+
+def test_lapack_does_not_complain_on_the_terminal():
+    """What it prints goes past Python, so a process of its own is listened to."""
+    result = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True)
+    assert result.stderr == ""
+    assert result.stdout == "(3,)\n0.0\nthe curvature of the loss is not finite\n"

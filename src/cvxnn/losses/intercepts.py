@@ -124,5 +124,7 @@ class WithIntercept:
         ones = np.zeros((C, *Z.shape))
         ones[range(C), :, range(C)] = 1.0
         columns = np.stack([root.adjoint(column).reshape(-1) for column in ones], axis=1)
+        if not np.isfinite(columns).all():  # LAPACK would complain of it on the terminal
+            raise np.linalg.LinAlgError("the curvature of the loss is not finite")
         basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
         return replace(root, span=basis[:, sizes > 1e-10 * max(sizes.max(), 1e-300)])

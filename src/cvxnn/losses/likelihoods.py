@@ -149,7 +149,7 @@ class SoftmaxLoss(_WeightedLoss):
         mean = Z.mean(axis=0)
         Z = Z - mean
         b, found = self._balancing_steps(Z, np.zeros_like(mean) if start is None else start + mean)
-        if not found:
+        if not found and np.isfinite(np.ptp(Z)):
             b, sharpness = np.zeros_like(mean), 10 / max(float(np.ptp(Z)), 1e-300)
             while sharpness < 1:
                 b, _ = self._balancing_steps(sharpness * Z, b, enough=0.1)
@@ -169,7 +169,10 @@ class SoftmaxLoss(_WeightedLoss):
             gradient = self.gradient(Z + b)
             slope = gradient.sum(axis=0)
             left = float(np.max(np.abs(slope) / np.maximum(np.abs(gradient).sum(axis=0), 1e-300)))
-            step = -np.linalg.lstsq(self._summed_hessian(_softmax(Z + b)), slope, rcond=1e-14)[0]
+            hessian = self._summed_hessian(_softmax(Z + b))
+            if not np.isfinite(hessian).all() or not np.isfinite(slope).all():
+                break  # predictions beyond the range of doubles, at which LAPACK prints complaints
+            step = -np.linalg.lstsq(hessian, slope, rcond=1e-14)[0]
             if not np.all(np.abs(step) < 1e100):
                 break
             step -= step.mean()
@@ -199,7 +202,10 @@ class SoftmaxLoss(_WeightedLoss):
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         q = np.maximum(self.Y + Theta / self.row_weight, 0.0)
-        b = np.linalg.lstsq(self._summed_hessian(q), Theta.sum(axis=0), rcond=1e-14)[0]
+        hessian, sums = self._summed_hessian(q), Theta.sum(axis=0)
+        if not np.isfinite(hessian).all() or not np.isfinite(sums).all():
+            return np.zeros_like(Theta)  # balanced, where there is nothing to compute with
+        b = np.linalg.lstsq(hessian, sums, rcond=1e-14)[0]
         return self.dual_candidate(Theta - self.row_weight * q * (b - (q @ b)[:, None]))
 
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
