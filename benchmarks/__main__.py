@@ -10,6 +10,7 @@ import click
 from benchmarks import (
     comparison,
     decompositions,
+    load,
     memory,
     newton_gated,
     newton_path,
@@ -36,6 +37,7 @@ BENCHMARKS = {
         products,
         startup,
         ties,
+        load,
         rigour,
         relu_oracle,
         decompositions,
@@ -64,7 +66,7 @@ EPILOG = "\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in BENCHMARKS.ite
 @click.option(
     "--max-seconds",
     type=float,
-    help="Time limit of each run of `precision` and of the peers of `newton_*`.",
+    help="Time limit of each run of `precision` and `load`, and of the peers of `newton_*`.",
 )
 @click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
 def main(

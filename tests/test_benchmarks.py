@@ -324,3 +324,21 @@ def test_probabilities_of_a_comparison(benchmarks):
     probabilities = np.array([[0.5, 0.5], [1.0, 0.0]])
     assert comparison._log_loss(probabilities, np.array([0, 0])) == pytest.approx(np.log(2) / 2)
     assert comparison._log_loss(probabilities, np.array([0, 1])) > 17  # but finite
+
+
+def test_load_keeps_what_is_measured_and_fails_on_a_leak(benchmarks, tmp_path):
+    from benchmarks import load
+    from benchmarks.record import Options
+
+    row = load.piece("20,000 patterns, gated", quick=True, limit=2.0)
+    assert row["outcome"] == "converged"
+    assert row["peak"] >= row["imports"] > 0
+    done = {f"{name}, {kind}": row for name in load.SIZES for kind in load.KINDS}
+    done |= {name: {**row, "failed": name == "1,000 fits in a row"} for name in load.OTHERS}
+    assert list(load.measure(Options(quick=False), done)) == []  # nothing is left
+    assert load.misses(done) == ["1,000 fits in a row: converged"]
+    assert "| 20,000 patterns, gated | n = 100, d = 5, p = 200, C = 1 | converged, gap " in (
+        load.present(done)
+    )
+    late = load._in_a_process('{"piece": "eight threads", "quick": false, "limit": 1}', 0.01)
+    assert late["failed"]
