@@ -108,9 +108,9 @@ class TrainingData:
         used = [name for name in table.names if name not in (target, weight, *ignore)]
         if weight == target:
             raise TableError(f"{table.source}, column {target!r} is both target and weight")
-        for name, what in ((target, "the target"), (weight, "the weight")):
-            if name in ignore:
-                raise TableError(f"{table.source}, column {name!r} is {what}, and to be ignored")
+        for needed, what in ((target, "the target"), (weight, "the weight")):
+            if needed in ignore:
+                raise TableError(f"{table.source}, column {needed!r} is {what}, and to be ignored")
         if not used:
             raise TableError(f"{table.source} has no column to learn from but {target!r}")
         left_out, notes = _left_out(table, target, weight)
