@@ -2,7 +2,8 @@
 
 Each piece runs in a process of its own (`python -m benchmarks.load REQUEST`), so that its peak of
 memory is its own, and with a time limit where it would not finish: then the gap that was reached
-says what the time has bought. A run goes on with the pieces that are not measured yet.
+says what the time has bought. A run goes on with the pieces that
+are not measured yet, or have failed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def measure(options: Options, done: Rows) -> Iterator[tuple[str, Row]]:
     limit = options.max_seconds or (2.0 if options.quick else MAX_SECONDS)
     pieces = [*OTHERS, *(f"{name}, {kind}" for name, kind in itertools.product(SIZES, KINDS))]
     for piece in pieces:
-        if piece in done and not options.quick:
+        if piece in done and not done[piece].get("failed"):
             continue
         request = json.dumps({"piece": piece, "quick": options.quick, "limit": limit})
         yield piece, _in_a_process(request, OVERRUN * limit + 60)
