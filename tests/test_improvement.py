@@ -102,10 +102,9 @@ def test_random_networks(seed, kind, loss, C, b1, b2, weighted, n_patterns, alph
     X = rng.standard_normal((n, D))
     y = make_targets(loss, X, C, seed)
     network = MAKERS[kind](int(rng.integers(1, 9)), C=C, b1=b1, b2=b2, seed=seed)
-    terms = {
-        "sample_weight": rng.random(n) + 0.1 if weighted else None,
-        "huber_delta": 0.1 if seed % 2 else 3.0,
-    }
+    terms = {"sample_weight": rng.random(n) + 0.1 if weighted else None}
+    if loss == "huber":
+        terms["huber_delta"] = 0.1 if seed % 2 else 3.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=ConvergenceWarning)  # whether or not it converged
         result = improve(

@@ -37,6 +37,11 @@ def make_targets(loss, Y):
     return np.eye(Y.shape[1])[Y.argmax(axis=1)] if loss == "softmax" else Y
 
 
+def delta_of(loss):
+    """What other losses refuse."""
+    return {"huber_delta": DELTA} if loss == "huber" else {}
+
+
 def make(
     loss,
     kind="gated",
@@ -66,7 +71,7 @@ def make(
         loss=loss,
         output_bias=output_bias,
         sample_weight=weight,
-        huber_delta=DELTA,
+        **delta_of(loss),
         **other,
     )
     if problem.penalty_name in ("l2", "none"):
@@ -340,7 +345,7 @@ def test_single_precision_reaches_its_promise(loss, output_bias):
     exact = make(loss, output_bias=output_bias, share=0.05, n=60, p=20)
     X, Y = (np.asarray(a, dtype=np.float32) for a in (exact.operator.X, exact.loss.Y))
     patterns = cvxnn.sample_patterns(X, 20, random_state=0)
-    settings = {"loss": loss, "output_bias": output_bias, "huber_delta": DELTA}
+    settings = {"loss": loss, "output_bias": output_bias, **delta_of(loss)}
     problem = cvxnn.CGReLU(X, Y, patterns, lam=exact.lam, **settings)
     solution = cvxnn.solve(problem, "rfista", tol=1e-4)
     assert solution.converged
@@ -463,7 +468,8 @@ def test_networks_have_the_value_of_the_certificate(loss, kind, output_bias, wei
     np.testing.assert_allclose(predictions, fit + problem.loss.intercept(fit), atol=1e-10)
     assert (network.b2 is None) == (not output_bias)
     weight = problem.loss.row_weight[:, 0] if weighted else None
-    value = network.objective(X, Y, problem.lam, loss=loss, sample_weight=weight, huber_delta=DELTA)
+    terms = {"loss": loss, "sample_weight": weight, **delta_of(loss)}
+    value = network.objective(X, Y, problem.lam, **terms)
     assert value == pytest.approx(solution.certificate.objective, rel=1e-9)
     if kind == "relu":
         assert solution.certificate.network_objective == pytest.approx(value, rel=1e-9)
