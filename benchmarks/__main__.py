@@ -12,6 +12,7 @@ from benchmarks import (
     decompositions,
     kills,
     limits,
+    load,
     memory,
     newton_gated,
     newton_path,
@@ -42,6 +43,7 @@ BENCHMARKS = {
         kills,
         limits,
         threads,
+        load,
         rigour,
         relu_oracle,
         decompositions,
@@ -70,7 +72,7 @@ EPILOG = "\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in BENCHMARKS.ite
 @click.option(
     "--max-seconds",
     type=float,
-    help="Time limit of each run of `precision` and of the peers of `newton_*`.",
+    help="Time limit of each run of `precision` and `load`, and of the peers of `newton_*`.",
 )
 @click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
 def main(

@@ -360,3 +360,22 @@ def test_paths_that_were_gone_on_with_agree_within_their_tolerance(benchmarks):
     assert not kills._agree(b"alpha,objective\n0.1,1.0\n0.05,", whole)
     assert kills.misses({"a case": {"kills": 3, "lost": 1}}) == ["a case: 1 lost"]
     assert kills.misses({"a case": {}}) == ["a case: nothing happened"]
+
+
+def test_load_keeps_what_is_measured_and_fails_on_a_leak(benchmarks, tmp_path):
+    from benchmarks import load
+    from benchmarks.record import Options
+
+    row = load.piece("20,000 patterns, gated", quick=True, limit=2.0)
+    assert row["outcome"] == "converged"
+    assert row["peak"] >= row["imports"] > 0
+    done = {f"{name}, {kind}": row for name in load.SIZES for kind in load.KINDS}
+    done |= dict.fromkeys(load.OTHERS, row)
+    assert list(load.measure(Options(quick=False), done)) == []  # nothing is left
+    done["1,000 fits in a row"] = {**row, "failed": True}
+    assert load.misses(done) == ["1,000 fits in a row: converged"]
+    assert "| 20,000 patterns, gated | n = 100, d = 5, p = 200, C = 1 | converged, gap " in (
+        load.present(done)
+    )
+    late = load._in_a_process('{"piece": "eight threads", "quick": false, "limit": 1}', 0.01)
+    assert late["failed"]

@@ -418,7 +418,7 @@ def test_alpha_by_cross_validation(cls, cancer):
     assert model.alpha_ == model.alphas_[model.best_index_]
     assert model.best_score_ == model.cv_scores_[:, model.best_index_].mean()
     assert model.certificate_.relative_gap <= model.tol
-    plain = clone(model).set_params(alphas=[model.alpha_], cv=2).fit(X, y)
+    plain = clone(model).set_params(alphas=[model.alpha_], n_alphas=15, cv=2).fit(X, y)
     np.testing.assert_array_equal(plain.network_.W1, model.network_.W1)
 
 

@@ -907,16 +907,6 @@ def test_load_gives_a_model_for_the_file_of_a_model(tmp_path):
     )
 
 
-def test_improving_keeps_the_threshold_of_the_huber_loss():
-    table = table_of("numbers")
-    model = Model.fit(table, "y", loss="huber", huber_delta=0.3, **QUICK)
-    better = model.improve(table, n_patterns=5)
-    base = better.estimator.solution_.problem.loss.base
-    assert (better.estimator.huber_delta, base.delta) == (0.3, 0.3)
-    assert better.certificate.objective <= model.certificate.objective * (1 + 1e-9)
-    assert better.verify(table).agrees  # of a program with that threshold
-
-
 # ------------------------------------------------------------------------- columns next to zero
 
 

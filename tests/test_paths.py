@@ -544,7 +544,7 @@ def test_the_file_is_replaced_as_a_whole(problem, file, monkeypatch):
 OTHER_SETTINGS = {
     "n_lams": {"n_lams": 4},
     "eps": {"eps": 0.2},
-    "lams": {"lams": [0.1]},
+    "lams": {"lams": [0.1], "n_lams": None, "eps": None},
     "tol": {"tol": 1e-5},
 }
 OTHER_PROBLEMS = {

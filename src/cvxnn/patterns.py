@@ -375,7 +375,8 @@ def warn_about_small(
     X: Array, scale: np.ndarray, names: Sequence[str] | None = None, *, stacklevel: int
 ) -> None:
     """Warn about columns of X that are not zero, but too small for the scale that they need."""
-    largest = to_numpy(abs(X).max(axis=0).todense() if is_sparse(X) else np.abs(X).max(axis=0))
+    largest = abs(X).max(axis=0)
+    largest = largest.toarray() if hasattr(largest, "toarray") else largest
     largest = np.asarray(largest, dtype=np.float64).reshape(-1)
     small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _ONE))
     if len(small) == 0:
