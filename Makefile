@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/,kernels.h native.c products.c)
+SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/kernels/,kernels.h native.c products.c)
 PEERS := pyscnn adelie skglm celer
 
 .DEFAULT_GOAL := help

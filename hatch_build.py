@@ -18,8 +18,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FILES = [Path("src/cvxnn") / name for name in ("kernels.h", "native.c", "products.c")]
-LIBRARY = Path("src/cvxnn/libcvxnn.so")
+FILES = [Path("src/cvxnn/kernels") / name for name in ("kernels.h", "native.c", "products.c")]
+LIBRARY = Path("src/cvxnn/kernels/libcvxnn.so")
 
 
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]

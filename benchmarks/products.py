@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.instances import DTYPES, LARGE, QUICK, SMALL, Size
 from benchmarks.record import Benchmark, Options, Row, Rows, markdown_table
-from cvxnn import native
-from cvxnn.operators import ExpandedMatrix
+from cvxnn.kernels import native
+from cvxnn.operators.dense import ExpandedMatrix
 
 SIZES = (
     SMALL,

@@ -16,7 +16,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 import cvxnn
-from cvxnn.interiors import InteriorError
+from cvxnn.cones.interiors import InteriorError
 from fuzz.cases import Case, Instance
 from fuzz.judge import judge
 

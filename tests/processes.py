@@ -17,8 +17,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import numpy as np
 
 import cvxnn
-from cvxnn import native, threads
-from cvxnn.operators import ExpandedMatrix
+from cvxnn import threads
+from cvxnn.kernels import native
+from cvxnn.operators.dense import ExpandedMatrix
 
 SECONDS = 40  # after which a child counts as hanging
 N, D, P = 150, 4, 12

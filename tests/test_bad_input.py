@@ -32,8 +32,8 @@ from scipy import sparse
 import cvxnn
 from cvxnn import modelfile
 from cvxnn.cli import main
-from cvxnn.models import Model
-from cvxnn.tables import Table, read_table
+from cvxnn.tables.model import Model
+from cvxnn.tables.reading import Table, read_table
 
 ROOT = Path(__file__).parent.parent
 N = 40

@@ -10,8 +10,9 @@ import pytest
 from scipy.sparse import csr_array
 
 import cvxnn
-from cvxnn import budget, native, panels, threads
+from cvxnn import budget, panels, threads
 from cvxnn.budget import Budget, OutOfTimeError, spend
+from cvxnn.kernels import native
 from cvxnn.solvers.driver import Status
 
 SLOWER = 1e-6  # than the machine that predictions are for

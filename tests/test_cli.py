@@ -32,8 +32,8 @@ from click.testing import CliRunner
 import cvxnn
 from cvxnn import Status, modelfile
 from cvxnn.cli import EXIT_CODES, main
-from cvxnn.models import Model
-from cvxnn.tables import read_table
+from cvxnn.tables.model import Model
+from cvxnn.tables.reading import read_table
 
 CVXNN = Path(sys.executable).with_name("cvxnn")
 QUICK = ("--patterns", "20", "--tol", "1e-2")

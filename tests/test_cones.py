@@ -10,8 +10,10 @@ from scipy.optimize import linprog, nnls
 from scipy.sparse import csr_array
 
 import cvxnn
-from cvxnn import interiors, native
-from cvxnn.cones import ActiveRows, Cones
+from cvxnn.cones import interiors
+from cvxnn.cones.cones import Cones
+from cvxnn.cones.projection import ActiveRows
+from cvxnn.kernels import native
 
 SINGULAR_X = np.array([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0], [0, 0, 1]])  # the paper's example
 

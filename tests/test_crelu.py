@@ -11,8 +11,9 @@ import pytest
 
 import cvxnn
 from conftest import expanded_matrix, make_data
-from cvxnn import AL, RFISTA, Status, native
+from cvxnn import AL, RFISTA, Status
 from cvxnn.certificates import dual_bound
+from cvxnn.kernels import native
 from cvxnn.solvers.augmented_lagrangian import Lagrangian
 from cvxnn.solvers.conic import program as conic_program
 

@@ -5,7 +5,7 @@ import pytest
 
 import cvxnn
 from conftest import make_data, make_problem
-from cvxnn.cones import Cones
+from cvxnn.cones.cones import Cones
 from cvxnn.decompositions import FUNCTIONS, _non_zero_blocks
 from cvxnn.problems import CReLU
 from cvxnn.solvers.decomposition import METHODS

@@ -11,9 +11,9 @@ from mpmath import mpf
 from scipy.special import expit
 
 from cvxnn.certificates import Multipliers
-from cvxnn.dual_points import _Dual, _own_multipliers, _squared_limits, bound_of
-from cvxnn.exact import Exact, quotient, root
-from cvxnn.programs import LOSSES
+from cvxnn.verification.dual_points import _Dual, _own_multipliers, _squared_limits, bound_of
+from cvxnn.verification.exact import Exact, quotient, root
+from cvxnn.verification.programs import LOSSES
 from test_programs import make_program
 
 

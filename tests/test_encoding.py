@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from cvxnn.encoding import CategoryColumn, Encoder, NumberColumn
-from cvxnn.tables import Table, TableError
+from cvxnn.tables.encoding import CategoryColumn, Encoder, NumberColumn
+from cvxnn.tables.reading import Table, TableError
 
 
 def make_table(**columns):

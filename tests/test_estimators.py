@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
-from cvxnn.rows import Rows, Scaling
+from cvxnn.estimators.rows import Rows, Scaling
 
 FEW = {"n_patterns": 20}
 QUICK_CV = {**FEW, "n_alphas": 4, "cv": 3}
@@ -491,7 +491,7 @@ def test_one_fold_is_no_cross_validation(cancer):
 
 
 def test_an_interrupt_ends_the_choice(cancer, monkeypatch):
-    from cvxnn.solvers.newton import Newton
+    from cvxnn.solvers.newton.method import Newton
 
     def interrupted(*arguments):
         raise KeyboardInterrupt

@@ -8,8 +8,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from cvxnn import exact
-from cvxnn.exact import ERROR, LN2, PLACES, Exact
+from cvxnn.verification import exact
+from cvxnn.verification.exact import ERROR, LN2, PLACES, Exact
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ import cvxnn
 from cvxnn import ModelFileError
 from cvxnn.files import read_bounded, write_atomically
 from cvxnn.modelfile import MAX_HEADER
-from cvxnn.tables import TableError, read_table
+from cvxnn.tables.reading import TableError, read_table
 
 OLD, NEW = b"old", b"new" * 100_000
 
@@ -242,8 +242,8 @@ def sparse(path, size):
 LIMITS = """
 import json, resource, sys, time
 from cvxnn import ModelFileError, load, read_table
-from cvxnn.models import Model
-from cvxnn.tables import TableError
+from cvxnn.tables.model import Model
+from cvxnn.tables.reading import TableError
 
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[1]),) * 2)

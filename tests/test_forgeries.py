@@ -20,11 +20,12 @@ import pytest
 
 import cvxnn
 from conftest import make_data
-from cvxnn import dual_points, modelfile, programs
+from cvxnn import modelfile
 from cvxnn.certificates import Multipliers
-from cvxnn.models import Model
-from cvxnn.rows import Scaling
-from cvxnn.tables import Table
+from cvxnn.estimators.rows import Scaling
+from cvxnn.tables.model import Model
+from cvxnn.tables.reading import Table
+from cvxnn.verification import dual_points, programs
 
 MARGIN = 2.0**-46
 
@@ -492,7 +493,7 @@ def test_the_same_numbers_with_other_threads(kind, network, tmp_path):
     model(kind, network).save(path)
     program = """
         import pickle, sys
-        from cvxnn.models import Model
+        from cvxnn.tables.model import Model
 
         with open(sys.argv[2], "rb") as file:
             found = Model.load(sys.argv[1]).verify(pickle.load(file))

@@ -17,9 +17,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 import cvxnn
 from cvxnn import ModelFileError, Patterns, SparseGates, modelfile
-from cvxnn.models import Model, fit_path, pose, scores
-from cvxnn.preparation import fingerprint_of
-from cvxnn.tables import Table, TableError
+from cvxnn.tables.model import Model, fit_path, pose, scores
+from cvxnn.tables.preparation import fingerprint_of
+from cvxnn.tables.reading import Table, TableError
 
 N = 60
 QUICK = {"alpha": 0.02, "n_patterns": 12}
@@ -841,7 +841,7 @@ def test_loading_runs_no_code(path):
     model_of("cross-validation").save(path)
     program = """
         import json, sys
-        from cvxnn.models import Model
+        from cvxnn.tables.model import Model
 
         path, events = sys.argv[1], []
         Model.load(path)  # what it needs is imported now

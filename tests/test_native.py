@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cvxnn import native, threads
-from cvxnn.operators import ExpandedMatrix
+from cvxnn import threads
+from cvxnn.kernels import native
+from cvxnn.operators.dense import ExpandedMatrix
 
 pytestmark = pytest.mark.skipif(
     native.library() is None,
@@ -285,7 +286,7 @@ def test_a_kernel_that_is_asked_to_stop_does_nothing(monkeypatch, name):
 INTERRUPTED = """
 import sys
 import numpy as np
-from cvxnn import native
+from cvxnn.kernels import native
 
 def say(word):
     sys.stdout.write(word + "\\n")

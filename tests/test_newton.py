@@ -8,8 +8,9 @@ import pytest
 
 import cvxnn
 from conftest import expanded_matrix, make_data, make_problem
-from cvxnn import AL, RFISTA, Status, native
+from cvxnn import AL, RFISTA, Status
 from cvxnn.arrays import to_numpy
+from cvxnn.kernels import native
 from cvxnn.solvers import newton, newton_systems
 
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -544,8 +545,8 @@ def test_large_faces_take_the_matrix_free_system(alone, monkeypatch):
     """With the same result as the factored one."""
     problem = make("relu", *make_data(40, 5), p=30, share=0.01)
     formed = cvxnn.solve(problem, "newton", tol=1e-8)
-    monkeypatch.setattr("cvxnn.solvers.newton_blocks.MAX_ENTRIES", 0)
-    monkeypatch.setattr("cvxnn.solvers.newton_blocks.FaceSystem", None)
+    monkeypatch.setattr("cvxnn.solvers.newton.blocks.MAX_ENTRIES", 0)
+    monkeypatch.setattr("cvxnn.solvers.newton.blocks.FaceSystem", None)
     free = cvxnn.solve(problem, "newton", tol=1e-8)
     assert free.converged
     assert free.certificate.objective == pytest.approx(formed.certificate.objective, rel=1e-8)

@@ -9,12 +9,12 @@ from scipy.linalg import block_diag, null_space
 
 import cvxnn
 from conftest import make_data
-from cvxnn.cones import Cones
+from cvxnn.cones.cones import Cones
 from cvxnn.losses import Root, make_loss
-from cvxnn.operators import ExpandedMatrix
+from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.solvers import newton_blocks, newton_systems
-from cvxnn.solvers.newton_blocks import ConeBlocks, GatedBlocks, JointBlocks, row_norms
-from cvxnn.solvers.newton_systems import (
+from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks, JointBlocks, row_norms
+from cvxnn.solvers.newton.systems import (
     Faces,
     FaceSystem,
     JointSolver,

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 import cvxnn
 from conftest import expanded_matrix, make_data, make_problem
-from cvxnn import least_squares, native
+from cvxnn import least_squares
 from cvxnn.arrays import to_numpy
 from cvxnn.budget import Budget, spend
+from cvxnn.kernels import native
 from cvxnn.least_squares import KernelFactor, lsmr_solve
-from cvxnn.operators import ExpandedMatrix
+from cvxnn.operators.dense import ExpandedMatrix
 
 
 @pytest.fixture(params=["native", "numpy"])
@@ -68,7 +69,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     operator, _, rng = random_operator(40, 3, 10)
     U, R = rng.standard_normal((10, 3, 2)), rng.standard_normal((40, 2))
     whole = operator.forward(U), operator.adjoint(R), operator.block_norms(), operator.kernel()
-    monkeypatch.setattr("cvxnn.operators._BLOCK", 50)
+    monkeypatch.setattr("cvxnn.operators.dense._BLOCK", 50)
     for cache_bytes in (2**20, 0):
         small = ExpandedMatrix(operator.X, operator.mask, cache_bytes=cache_bytes)
         assert len(small._row_blocks(2)) > 3

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
-from cvxnn.exact import Exact
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
-from cvxnn.programs import (
+from cvxnn.verification.exact import Exact
+from cvxnn.verification.programs import (
     LOSSES,
     Program,
     Scales,
@@ -180,7 +180,7 @@ def test_rows_in_pieces_are_rows(monkeypatch):
     rng = np.random.default_rng(0)
     network = ReLUNetwork(W1=rng.standard_normal((6, 3)), W2=rng.standard_normal((6, 3)))
     whole = network_value(network, program)
-    monkeypatch.setattr("cvxnn.programs._ENTRIES", 50)
+    monkeypatch.setattr("cvxnn.verification.programs._ENTRIES", 50)
     assert network_value(network, program) == whole
 
 

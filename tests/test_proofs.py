@@ -10,8 +10,9 @@ from scipy.sparse import csr_array
 
 import cvxnn
 from conftest import PENALTIES, make_data, make_problem
-from cvxnn import certificates, cones, losses, penalties, proofs
+from cvxnn import certificates, losses, penalties, proofs
 from cvxnn.certificates import CertificateError, lower_bound_of, prove
+from cvxnn.cones import cones
 from cvxnn.rounding import Ball
 
 

@@ -11,12 +11,12 @@ import cvxnn
 from cvxnn import CGReLU, CReLU, lambda_max, sample_patterns, solve
 from cvxnn.arrays import to_numpy
 from cvxnn.budget import Budget, spend
-from cvxnn.cones import Cones
+from cvxnn.cones.cones import Cones
+from cvxnn.cones.sparse import FEW_ROWS, Span
 from cvxnn.operators import ExpandedMatrix, SparseExpandedMatrix, expanded_matrix
 from cvxnn.solvers import newton_systems
-from cvxnn.solvers.newton_blocks import ConeBlocks
-from cvxnn.solvers.newton_systems import Linearisation, ProductSystem
-from cvxnn.spans import FEW_ROWS, Span
+from cvxnn.solvers.newton.blocks import ConeBlocks
+from cvxnn.solvers.newton.systems import Linearisation, ProductSystem
 
 SETTINGS = [{}, {"bias": True}, {"normalize": True}, {"bias": True, "normalize": True}]
 LOSSES = [{"loss": "squared"}, {"loss": "logistic", "output_bias": True}]
@@ -81,7 +81,7 @@ def test_the_factory_chooses_by_the_data():
 @pytest.mark.parametrize("block", [2**22, 100])
 @pytest.mark.parametrize("C", [1, 3])
 def test_products_norms_and_kernel_are_those_of_the_dense_operator(monkeypatch, dtype, block, C):
-    monkeypatch.setattr("cvxnn.operators._BLOCK", block)
+    monkeypatch.setattr("cvxnn.operators.dense._BLOCK", block)
     ours, dense, rng = both_operators(dtype=dtype)
     U, R = rng.standard_normal((9, 12, C)), rng.standard_normal((40, C))
     U[[0, 4, 5]] = 0
@@ -404,7 +404,7 @@ def test_many_active_rows_are_solved_for_by_iteration(monkeypatch):
     points, pattern = rng.standard_normal((3, 600)), np.arange(3)
     projected, active = ours.project(points, pattern)
     assert active.count.min() > FEW_ROWS
-    monkeypatch.setattr("cvxnn.spans.MAX_ITERATIONS", 0)  # it fails, and a factor takes over
+    monkeypatch.setattr("cvxnn.cones.sparse.MAX_ITERATIONS", 0)  # it fails, and a factor takes over
     np.testing.assert_allclose(ours.project(points, pattern)[0], projected, atol=1e-10)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cvxnn.tables import Table, TableError, number_text, read_table, write_csv
+from cvxnn.tables.reading import Table, TableError, number_text, read_table, write_csv
 
 PLAIN = 'id,size,"a city"\n1,0.5,Rome\n2,,Oslo\n3,-2e3,\n'
 NAMES = ["id", "size", "a city"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cvxnn
-from cvxnn.models import Model, fit_path, pose
+from cvxnn.tables.model import Model, fit_path, pose
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((30, 2))

@@ -23,12 +23,12 @@ _HOME = {
     "PatchGates": "patterns",
     "CGReLU": "problems",
     "CReLU": "problems",
-    "PatternWarning": "cones",
+    "PatternWarning": "cones.singular",
     "lambda_max": "problems",
     "solve": "solvers",
     "Solution": "solvers",
     "Status": "solvers",
-    "ConvergenceWarning": "convergence",
+    "ConvergenceWarning": "solvers.convergence",
     "NotConvergedError": "solvers",
     "path": "paths",
     "Path": "paths",
@@ -45,8 +45,8 @@ _HOME = {
     "Certificate": "certificates",
     "CertificateError": "certificates",
     "certify": "certificates",
-    "verify": "verification",
-    "Verification": "verification",
+    "verify": "verification.checks",
+    "Verification": "verification.checks",
     "GatedReLUNetwork": "networks",
     "ReLUNetwork": "networks",
     "load": "modelfile",
@@ -62,10 +62,10 @@ _HOME = {
     "ReLURegressorCV": "estimators",
     "GatedReLUClassifierCV": "estimators",
     "GatedReLURegressorCV": "estimators",
-    "Model": "models",
-    "read_table": "tables",
-    "Table": "tables",
-    "TableError": "tables",
+    "Model": "tables.model",
+    "read_table": "tables.reading",
+    "Table": "tables.reading",
+    "TableError": "tables.reading",
     "plot_convergence": "plots",
     "plot_path": "plots",
     "plot_cv": "plots",
@@ -95,23 +95,21 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.certificates import Certificate as Certificate
     from cvxnn.certificates import CertificateError as CertificateError
     from cvxnn.certificates import certify as certify
-    from cvxnn.cones import PatternWarning as PatternWarning
-    from cvxnn.convergence import ConvergenceWarning as ConvergenceWarning
+    from cvxnn.cones.singular import PatternWarning as PatternWarning
     from cvxnn.decompositions import Decomposition as Decomposition
     from cvxnn.decompositions import decompose as decompose
-    from cvxnn.estimators import GatedReLUClassifier as GatedReLUClassifier
-    from cvxnn.estimators import GatedReLUClassifierCV as GatedReLUClassifierCV
-    from cvxnn.estimators import GatedReLURegressor as GatedReLURegressor
-    from cvxnn.estimators import GatedReLURegressorCV as GatedReLURegressorCV
-    from cvxnn.estimators import ReLUClassifier as ReLUClassifier
-    from cvxnn.estimators import ReLUClassifierCV as ReLUClassifierCV
-    from cvxnn.estimators import ReLURegressor as ReLURegressor
-    from cvxnn.estimators import ReLURegressorCV as ReLURegressorCV
+    from cvxnn.estimators.plain import GatedReLUClassifier as GatedReLUClassifier
+    from cvxnn.estimators.plain import GatedReLUClassifierCV as GatedReLUClassifierCV
+    from cvxnn.estimators.plain import GatedReLURegressor as GatedReLURegressor
+    from cvxnn.estimators.plain import GatedReLURegressorCV as GatedReLURegressorCV
+    from cvxnn.estimators.plain import ReLUClassifier as ReLUClassifier
+    from cvxnn.estimators.plain import ReLUClassifierCV as ReLUClassifierCV
+    from cvxnn.estimators.plain import ReLURegressor as ReLURegressor
+    from cvxnn.estimators.plain import ReLURegressorCV as ReLURegressorCV
     from cvxnn.improvement import Improvement as Improvement
     from cvxnn.improvement import improve as improve
     from cvxnn.modelfile import ModelFileError as ModelFileError
     from cvxnn.modelfile import load as load
-    from cvxnn.models import Model as Model
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
     from cvxnn.networks import ReLUNetwork as ReLUNetwork
     from cvxnn.paths import CheckpointError as CheckpointError
@@ -145,8 +143,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers import Solution as Solution
     from cvxnn.solvers import Status as Status
     from cvxnn.solvers import solve as solve
-    from cvxnn.tables import Table as Table
-    from cvxnn.tables import TableError as TableError
-    from cvxnn.tables import read_table as read_table
-    from cvxnn.verification import Verification as Verification
-    from cvxnn.verification import verify as verify
+    from cvxnn.solvers.convergence import ConvergenceWarning as ConvergenceWarning
+    from cvxnn.tables.model import Model as Model
+    from cvxnn.tables.reading import Table as Table
+    from cvxnn.tables.reading import TableError as TableError
+    from cvxnn.tables.reading import read_table as read_table
+    from cvxnn.verification.checks import Verification as Verification
+    from cvxnn.verification.checks import verify as verify

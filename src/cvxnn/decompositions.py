@@ -24,7 +24,8 @@ from scipy.optimize import linprog
 from cvxnn import budget
 from cvxnn.arrays import is_sparse
 from cvxnn.certificates import Certificate, certify
-from cvxnn.cones import ActiveRows, Cones
+from cvxnn.cones.cones import Cones
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.networks import ReLUNetwork
 from cvxnn.penalties import NeuronGroups
 from cvxnn.problems import CGReLU, CReLU

@@ -148,7 +148,7 @@ def improve(
         problem, solver, tol=tol, max_seconds=max_seconds, warm_start=start, on_failure="ignore"
     )
     if not solution.converged:
-        from cvxnn.convergence import ConvergenceWarning
+        from cvxnn.solvers.convergence import ConvergenceWarning
 
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     # a solver that was stopped may be above its start; rounding may put both above the network

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import LinearOperator, lsmr
 
 from cvxnn import budget
 from cvxnn.arrays import Array, divide_columns, is_sparse, like, to_numpy
-from cvxnn.operators import ExpandedMatrix
+from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.patterns import column_norms
 
 MAX_KERNEL_ROWS = 5000  # an n x n eigen-decomposition: 200 MB and half a minute at this size

@@ -21,7 +21,7 @@ from cvxnn.files import MODEL_BYTES, most_bytes, read_bounded, write_atomically
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 
 if TYPE_CHECKING:
-    from cvxnn.models import Model
+    from cvxnn.tables.model import Model
 
 FORMAT = "cvxnn-model"
 # New in 2: output biases and a checksum of the arrays. New in 3: what a model is beside its
@@ -59,7 +59,7 @@ def load(path: str | PathLike[str]) -> TwoLayerNetwork | Model:
     content = read(path)
     if content.description is None:
         return content.network
-    from cvxnn.models import Model  # which needs scikit-learn, and this module
+    from cvxnn.tables.model import Model  # which needs scikit-learn, and this module
 
     return Model.of_file(content, path)
 

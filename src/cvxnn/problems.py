@@ -31,7 +31,9 @@ from cvxnn.arrays import (
     to_numpy,
     with_ones,
 )
-from cvxnn.cones import ActiveRows, Cones, PatternWarning, treat_singular
+from cvxnn.cones.cones import Cones
+from cvxnn.cones.projection import ActiveRows
+from cvxnn.cones.singular import PatternWarning, treat_singular
 from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import Loss, make_loss
 from cvxnn.memory import DOUBLE, check_memory, problem_bytes, weight_bytes

@@ -137,7 +137,7 @@ def _picture(context: click.Context, parameter: click.Parameter, path: Path | No
 
 def _columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of columns, for the shell to complete."""
-    from cvxnn.tables import TableError, read_table
+    from cvxnn.tables.reading import TableError, read_table
 
     # an option that waits for its value ends the parsing before arguments are named
     for data in filter(None, [context.params.get("data"), *context.args]):
@@ -594,7 +594,7 @@ def demo(output: Path, patterns: int, lam: float, tol: float, seed: int) -> None
     Example:
         cvxnn demo --lam 1e-2 -o convergence.png
     """
-    from cvxnn.demo import run
+    from cvxnn.cli.demo import run
 
     run(output, n_patterns=patterns, lam=lam, tol=tol, seed=seed)
 

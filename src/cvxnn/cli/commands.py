@@ -27,11 +27,11 @@ from cvxnn.cli.console import Console
 from cvxnn.digits import text_above, text_below
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import ModelFileError
-from cvxnn.models import Model, fit_path, pose
-from cvxnn.preparation import Target
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers import Solution, Status, solve
-from cvxnn.tables import SUFFIXES, Table, TableError, count, listed, read_table, write_csv
+from cvxnn.tables.model import Model, fit_path, pose
+from cvxnn.tables.preparation import Target
+from cvxnn.tables.reading import SUFFIXES, Table, TableError, count, listed, read_table, write_csv
 
 # -- what goes in and out
 

@@ -10,11 +10,11 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import is_classifier
 
+from cvxnn.estimators.rows import Scaling
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.patterns import activations
 from cvxnn.reports.measures import SEED, log_loss, some_rows
 from cvxnn.reports.samples import Sample, predicted_classes
-from cvxnn.rows import Scaling
 
 MAX_COLUMNS, MAX_NEURONS = 15, 12  # in a table
 MAX_SHUFFLED, MAX_ROWS, N_SHUFFLES = 100, 1000, 5  # columns and rows of the shuffling

@@ -14,9 +14,9 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.utils import compute_sample_weight
 
+from cvxnn.estimators.rows import Scaling
 from cvxnn.losses import make_loss
 from cvxnn.reports.samples import Sample
-from cvxnn.rows import Scaling
 
 AGREEMENT = 1e-6  # of the objective: more is no rounding
 

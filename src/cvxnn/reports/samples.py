@@ -18,7 +18,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cvxnn.estimators import _NetworkEstimator
+from cvxnn.estimators.plain import _NetworkEstimator
 from cvxnn.threads import cached_property
 
 

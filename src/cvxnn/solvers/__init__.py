@@ -11,7 +11,7 @@ from cvxnn.solvers.driver import (
     Status,
     solve,
 )
-from cvxnn.solvers.newton import Newton
+from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.rfista import RFISTA
 
 __all__ = [

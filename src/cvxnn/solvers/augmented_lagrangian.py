@@ -27,9 +27,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cvxnn import budget, native, panels
+from cvxnn import budget, panels
 from cvxnn.arrays import Array, is_sparse
-from cvxnn.cones import ActiveRows
+from cvxnn.cones.projection import ActiveRows
+from cvxnn.kernels import native
 from cvxnn.penalties import Penalty
 from cvxnn.problems import CReLU
 from cvxnn.smooth import Point, Smooth

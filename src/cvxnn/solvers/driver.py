@@ -35,7 +35,7 @@ from cvxnn.solvers.base import Iterate, Solver, StalledError
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
-from cvxnn.solvers.newton import Newton
+from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
 
@@ -226,7 +226,7 @@ def solve(
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)
-        from cvxnn.convergence import ConvergenceWarning
+        from cvxnn.solvers.convergence import ConvergenceWarning
 
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     return solution

@@ -26,9 +26,9 @@ from scipy.linalg import block_diag, lapack
 
 from cvxnn import budget, panels
 from cvxnn.arrays import Array, is_sparse, row_squares
+from cvxnn.cones.sparse import Span
 from cvxnn.losses import Root
-from cvxnn.operators import ExpandedMatrix
-from cvxnn.spans import Span
+from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.threads import cached_property
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their

@@ -26,10 +26,12 @@ import numpy as np
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.digits import text_above, text_below
-from cvxnn.dual_points import bound_of
-from cvxnn.exact import Exact, roots
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.programs import (
+from cvxnn.solvers import Solution
+from cvxnn.validation import check_array
+from cvxnn.verification.dual_points import bound_of
+from cvxnn.verification.exact import Exact, roots
+from cvxnn.verification.programs import (
     Program,
     Scales,
     good_bias,
@@ -40,8 +42,6 @@ from cvxnn.programs import (
     summed_outputs,
     zero_objective_above,
 )
-from cvxnn.solvers import Solution
-from cvxnn.validation import check_array
 
 # What may be off where it sets a scale only, or is claimed up to rounding only, relative.
 SLACK = 1e-9

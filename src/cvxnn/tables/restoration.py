@@ -12,11 +12,11 @@ from sklearn.base import is_classifier
 
 from cvxnn import estimators
 from cvxnn.certificates import Certificate, Multipliers
-from cvxnn.encoding import Encoder
+from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.modelfile import Content
-from cvxnn.preparation import LEFT_OUT, TRAINED, Target
-from cvxnn.rows import Numbers, Scaling
 from cvxnn.solvers import Progress
+from cvxnn.tables.encoding import Encoder
+from cvxnn.tables.preparation import LEFT_OUT, TRAINED, Target
 from cvxnn.validation import check_flag, check_integer, check_number
 
 ESTIMATORS = frozenset(

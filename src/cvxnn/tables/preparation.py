@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from cvxnn.encoding import Encoder, comma_notes
-from cvxnn.tables import Table, TableError, count, listed, number_text, short
+from cvxnn.tables.encoding import Encoder, comma_notes
+from cvxnn.tables.reading import Table, TableError, count, listed, number_text, short
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
 TASKS = ("classification", "regression")

@@ -38,8 +38,8 @@ from cvxnn.losses import Loss
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, StalledError
-from cvxnn.solvers.newton_blocks import JointBlocks, join_active_rows, make_blocks, row_norms
-from cvxnn.solvers.newton_systems import Linearisation, largest_square, leading_columns
+from cvxnn.solvers.newton.blocks import JointBlocks, join_active_rows, make_blocks, row_norms
+from cvxnn.solvers.newton.systems import Linearisation, largest_square, leading_columns
 from cvxnn.solvers.rfista import RFISTA
 
 FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||^2

@@ -43,15 +43,15 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cvxnn.cones import PatternWarning
-from cvxnn.convergence import ConvergenceWarning
-from cvxnn.estimator_docs import describe
+from cvxnn.cones.singular import PatternWarning
+from cvxnn.estimators.docs import describe
+from cvxnn.estimators.rows import Rows, Scaling
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.paths import path
 from cvxnn.patterns import Patterns, sample_patterns, warn_about_small
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU, lambda_max
-from cvxnn.rows import Rows, Scaling
 from cvxnn.solvers import Solution, Status, solve
+from cvxnn.solvers.convergence import ConvergenceWarning
 
 N_PATTERNS = 500
 ALPHA = 1e-2

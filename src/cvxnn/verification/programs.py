@@ -20,10 +20,10 @@ from scipy.sparse import issparse
 from scipy.special import expit, logsumexp, softmax
 
 from cvxnn.arrays import to_numpy
-from cvxnn.exact import Exact, log_of_sum, quotients, roots, stacked
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.problems import ConvexProblem
 from cvxnn.validation import check_array
+from cvxnn.verification.exact import Exact, log_of_sum, quotients, roots, stacked
 
 LOSSES = ("squared", "huber", "logistic", "softmax")
 PENALTIES = ("neuron", "feature", "l1", "l2", "none")

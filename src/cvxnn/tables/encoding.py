@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn.tables import Table, TableError, count, listed, short
+from cvxnn.tables.reading import Table, TableError, count, listed, short
 from cvxnn.validation import check_number
 
 MAX_CATEGORIES = 50  # of a column of texts; one with more is more likely a name than a category

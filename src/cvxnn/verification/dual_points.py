@@ -35,9 +35,9 @@ from scipy.optimize import nnls
 
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Multipliers
-from cvxnn.exact import PLACES, Exact, entropy, quotient, quotients, root, stacked
-from cvxnn.programs import Program
 from cvxnn.validation import check_array
+from cvxnn.verification.exact import PLACES, Exact, entropy, quotient, quotients, root, stacked
+from cvxnn.verification.programs import Program
 
 _ZERO = Exact(0)
 _NEAR = 1e-9  # quotients this close in floats are compared exactly

@@ -26,20 +26,28 @@ from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 import cvxnn
 from cvxnn import estimators, modelfile
 from cvxnn.certificates import Certificate, Multipliers
-from cvxnn.encoding import MAX_CATEGORIES, Encoder
+from cvxnn.estimators.rows import Numbers, Rows, Scaling
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.paths import Path, path
-from cvxnn.preparation import HELD_OUT, TASKS, TRAINED, Part, Target, TrainingData, fingerprint_of
 from cvxnn.problems import ConvexProblem, lambda_max
-from cvxnn.programs import Program, Scales, network_value
 from cvxnn.pruning import prune
-from cvxnn.restoration import HISTORY, restored
-from cvxnn.rows import Numbers, Rows, Scaling
 from cvxnn.solvers import Progress, Solution
-from cvxnn.tables import Table, TableError
+from cvxnn.tables.encoding import MAX_CATEGORIES, Encoder
+from cvxnn.tables.preparation import (
+    HELD_OUT,
+    TASKS,
+    TRAINED,
+    Part,
+    Target,
+    TrainingData,
+    fingerprint_of,
+)
+from cvxnn.tables.reading import Table, TableError
+from cvxnn.tables.restoration import HISTORY, restored
 from cvxnn.validation import check_choice, suggest
-from cvxnn.verification import Verification, verify_network
+from cvxnn.verification.checks import Verification, verify_network
+from cvxnn.verification.programs import Program, Scales, network_value
 
 KINDS = ("relu", "gated")
 _OLD_FILE = (

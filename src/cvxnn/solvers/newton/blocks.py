@@ -23,11 +23,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cvxnn.arrays import Array, in_numpy, is_sparse, to_numpy
-from cvxnn.cones import ActiveRows, Cones
+from cvxnn.cones.cones import Cones
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.losses import Root
-from cvxnn.operators import ExpandedMatrix
+from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.problems import ConvexProblem, CReLU
-from cvxnn.solvers.newton_systems import (
+from cvxnn.solvers.newton.systems import (
     MAX_ENTRIES,
     MAX_FORMED,
     MAX_FORMED_ENTRIES,

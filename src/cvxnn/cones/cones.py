@@ -4,74 +4,32 @@ With X~ = (2 D_i - I) X the projection is a non-negative least squares problem,
 
     Pi_K(x) = x + X~'gamma,   gamma = argmin_{gamma >= 0} ||x + X~'gamma||,
 
-solved for many blocks at once by an active-set method of Lawson-Hanson type: every block adds rows
-that are violated most, for all blocks with one product, and drops those whose multiplier turns
-negative.
-The same iteration projects onto {w : X~ w >= b}, which cone decompositions need.
-
-Sparse rows have a variant of their own, which adds many rows at a time and knows the active ones
-by their products with each other only.
+solved by an active-set method: in C, or by its twin in `projection.py`. The same iteration projects
+onto {w : X~ w >= b}, which cone decompositions need. Sparse rows have a variant of their own, in
+`sparse.py`, which adds many rows at a time and knows the active ones by their products with each
+other only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cvxnn import budget, native
+from cvxnn import budget
 from cvxnn.arrays import Array, blocks, divide_rows, is_sparse, row_squares
-from cvxnn.interiors import TIE, InteriorError, nudge, relative_interior
-from cvxnn.patterns import Patterns
-from cvxnn.spans import Span
+from cvxnn.cones.interiors import TIE, InteriorError, nudge, relative_interior
+from cvxnn.cones.projection import DEPENDENT, TOLERANCE, ActiveRows, Projection
+from cvxnn.cones.sparse import SparseProjection
+from cvxnn.kernels import native
 from cvxnn.threads import cached_property
 
-TOLERANCE = 1e-13  # of a row's violation, relative to the size of the point
-DEPENDENT = 1e-12  # squared distance of a unit row from the span of others that counts as none
 LIFTS = 6  # steps into a cone, each with four times the margin of the last
 MARGIN = 1.5  # of the first, in multiples of what is needed: the step itself is rounded
 INSIDE = 1e-12  # a block of a singular cone outside by less than this of its norm stays as it is
-ZERO = 1e-14  # a projection this small, relative to the point, is zero up to rounding
-MAX_SPARSE_STEPS = 1000  # of a projection with sparse rows; each adds many
 _BLOCK = 2**22  # entries of a (blocks x rows) product held at a time
 _CACHED = 2**19  # the same where there are many of that size
-
-
-class PatternWarning(UserWarning):
-    """Patterns were dropped or replaced because their cones are singular."""
-
-
-@dataclass(eq=False)
-class ActiveRows:
-    """The rows each of B blocks holds tight, and their multipliers: a warm start for `project`.
-
-    rows, gamma : (B, k), the first `count[b]` entries of row b are in use; gamma >= 0.
-    """
-
-    rows: np.ndarray
-    gamma: np.ndarray
-    count: np.ndarray
-
-    @classmethod
-    def empty(cls, n_blocks: int, size: int) -> ActiveRows:
-        return cls(
-            np.zeros((n_blocks, size), dtype=np.int64),
-            np.zeros((n_blocks, size)),
-            np.zeros(n_blocks, dtype=np.int64),
-        )
-
-    def select(self, index: Any) -> ActiveRows:
-        return ActiveRows(self.rows[index], self.gamma[index], self.count[index])
-
-    def store(self, index: Any, other: ActiveRows) -> None:
-        self.rows[index], self.gamma[index], self.count[index] = (
-            other.rows,
-            other.gamma,
-            other.count,
-        )
 
 
 class Cones:
@@ -431,8 +389,9 @@ class Cones:
             return result, state
         result = np.empty_like(points)
         for part in budget.pieces(B, _BLOCK // max(self.n, d * d)):
-            search = _Projection(
-                self,
+            search = Projection(
+                self.X,
+                self.signs,
                 points[part],
                 pattern[part],
                 None if scaled is None else scaled[part],
@@ -455,7 +414,7 @@ class Cones:
         result = np.empty_like(points)
         for b, point in enumerate(points):
             budget.look()
-            search = _SparseProjection(self.X, self.signs[pattern[b]], point)
+            search = SparseProjection(self.X, self.signs[pattern[b]], point)
             start = state.rows[b, : state.count[b]]
             result[b] = search.run(start, float(enough[b]), max_rows)
             k = state.count[b] = len(search.rows)
@@ -484,326 +443,3 @@ def _row_norms(X: Array) -> np.ndarray:
         rows = divide_rows(rows, np.where(largest > 0, largest, 1.0))
         norms[odd] = largest * np.sqrt(row_squares(rows))
     return norms
-
-
-def treat_singular(
-    patterns: Patterns, cones: Cones, column_scale: np.ndarray, bias: bool
-) -> tuple[Patterns, tuple[str, ...]]:
-    """Patterns without singular cones, never with a higher optimal value, and what was done.
-
-    The cone of pattern i lies in a subspace because of rows that are orthogonal to all of it. Any
-    signs of these rows give a cone that contains it, with the same fit on it. If the other rows
-    agree with those of a non-singular pattern, i is dropped; else the signs come from a generic
-    vector, which makes the cone non-singular (proof of proposition 3.2). Dropping without such a
-    pattern present, as the paper's theorem 3.3 has it, can raise the value.
-    """
-    keep = np.flatnonzero(~cones.singular).tolist()
-    mask = patterns.mask.copy()
-    gates = None if patterns.gates is None else patterns.gates.copy()
-    gate_bias = None if patterns.gate_bias is None else patterns.gate_bias.copy()
-    notes = []
-    for i in np.flatnonzero(cones.singular).tolist():
-        inner, tight = cones.relative_interior(i)
-        others = cones.live & ~tight
-        if not others.any():
-            notes.append(f"pattern {i} was dropped: no gate produces it, its cone fits nothing")
-            continue
-        twins = [j for j in keep if np.array_equal(mask[others, j], mask[others, i])]
-        if twins:
-            notes.append(
-                f"pattern {i} is singular and was dropped: the cone of {twins[0]} contains its own"
-            )
-            continue
-        gate = _generic_gate(cones, i, inner, tight)
-        mask[tight, i] = cones.X[tight] @ gate >= 0
-        if gates is not None and gate_bias is not None:
-            raw = gate / column_scale
-            gates[:, i], gate_bias[i] = (raw[:-1], raw[-1]) if bias else (raw, 0.0)
-        keep.append(i)
-        notes.append(f"pattern {i} is singular and was replaced by one whose cone contains its own")
-    if not keep:
-        foreign = not bias and gate_bias is not None and gate_bias.any()
-        hint = "; gates with a bias need a problem with bias=True" if foreign else ""
-        raise ValueError(f"patterns: none is left, no cone holds more than zero{hint}")
-    chosen = np.sort(np.asarray(keep))
-    return Patterns(mask, gates, gate_bias, patterns.strict).select(chosen), tuple(notes)
-
-
-def _generic_gate(cones: Cones, i: int, inner: np.ndarray, tight: np.ndarray) -> np.ndarray:
-    """A vector without ties that agrees with pattern i outside `tight`: a generic direction,
-    inclined to the signs that are there, plus a multiple of the relative interior point."""
-    signs = cones.signs[i]
-    noise = np.random.default_rng(0).standard_normal(cones.d)
-    lean = signs[tight] @ cones.X[tight]
-    generic = lean + 0.1 * max(float(np.linalg.norm(lean)), 1.0) * noise
-    others = cones.live & ~tight
-    ahead = signs[others] * (cones.X[others] @ inner)
-    behind = -signs[others] * (cones.X[others] @ generic)
-    return generic + (1.0 + 2.0 * max(float(np.max(behind / ahead)), 0.0)) * inner
-
-
-class _Projection:
-    """The active-set iteration on a batch of blocks, the twin of native.c; `live` blocks are those
-    not finished."""
-
-    def __init__(
-        self,
-        cones: Cones,
-        points: np.ndarray,
-        pattern: np.ndarray,
-        offsets: np.ndarray | None,
-        enough: np.ndarray,
-        state: ActiveRows,
-        max_rows: int,
-    ) -> None:
-        self.cones, self.points, self.pattern = cones, points, pattern
-        self.offsets, self.enough, self.state = offsets, enough, state
-        self.result = points.copy()
-        self.left = np.full(len(points), max_rows)  # how many rows each block may still add
-        self.banned = np.full(len(points), -1)  # a row just rejected, until the active set moves
-
-    def run(self, max_iter: int) -> np.ndarray:
-        live = np.arange(len(self.points))
-        for _ in range(max_iter):
-            budget.look()
-            if len(live) == 0:
-                break
-            accepted = self._solve_on_active_rows(live)
-            live = np.concatenate([live[~accepted], self._add_rows(live[accepted])])
-        return self.result
-
-    def _active(self, live: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Signed active rows (L, k, d), padded with zeros, their offsets and which are in use."""
-        rows = self.state.rows[live]
-        used = np.arange(rows.shape[1]) < self.state.count[live][:, None]
-        k = max(1, int(self.state.count[live].max(initial=0)))
-        rows, used = rows[:, :k], used[:, :k]
-        signs = np.where(used, self.cones.signs[self.pattern[live][:, None], rows], 0)
-        A = self.cones.X[rows] * signs[:, :, None]
-        b = np.zeros(rows.shape)
-        if self.offsets is not None:
-            b = np.where(used, self.offsets[live[:, None], rows], 0.0)
-        return A, b, used
-
-    def _solve_on_active_rows(self, live: np.ndarray) -> np.ndarray:
-        """Multipliers z with A w = b for w = x + A'z; blocks with z > 0 accept them, the others go
-        as far as their multipliers stay non-negative and drop the rows that reach zero."""
-        A, b, used = self._active(live)
-        k = A.shape[1]
-        x = self.points[live]
-        gram = A @ A.transpose(0, 2, 1)
-        index = np.arange(k)
-        gram[:, index, index] += np.where(used, 1e-15, 1.0)
-        z = np.zeros(b.shape)
-        w = x
-        for _ in range(3):  # refinement: the Gram matrix squares the condition number
-            shortage = b - np.einsum("lkd,ld->lk", A, w)
-            z = z + np.linalg.solve(gram, shortage[:, :, None])[:, :, 0]
-            w = x + np.einsum("lkd,lk->ld", A, z)
-        bad = used & (z <= 0)
-        accepted: np.ndarray = np.logical_not(bad.any(axis=1))
-        self.result[live[accepted]] = w[accepted]
-        gamma = self.state.gamma[live, :k]
-        gamma[accepted] = z[accepted]
-        gamma[~used] = 0.0
-        if not accepted.all():
-            self._partial_step(gamma, z, bad, ~accepted, live)
-        self.state.gamma[live, :k] = gamma
-        if not accepted.all():
-            self._drop_zero_rows(live[~accepted], k)
-        return accepted
-
-    def _partial_step(
-        self,
-        gamma: np.ndarray,
-        z: np.ndarray,
-        bad: np.ndarray,
-        partial: np.ndarray,
-        live: np.ndarray,
-    ) -> None:
-        ratio = np.where(bad, gamma / np.where(bad, np.maximum(gamma - z, 1e-300), 1.0), np.inf)
-        step = np.minimum(ratio.min(axis=1), 1.0)[:, None]
-        moved = gamma + step * (z - gamma)
-        leaving = bad & (ratio <= step * (1 + 1e-12))
-        before = gamma.copy()
-        gamma[partial] = np.where(leaving, -1.0, np.maximum(moved, 0.0))[partial]
-        # the row added last, thrown out again at once: its violation was rounding
-        last = self.state.count[live] - 1
-        at = np.arange(len(live)), np.maximum(last, 0)
-        bounced = partial & (last >= 0) & leaving[at] & (before[at] == 0)
-        rows = self.state.rows[live, at[1]]
-        self.banned[live] = np.where(bounced, rows, self.banned[live])
-
-    def _drop_zero_rows(self, blocks_: np.ndarray, k: int) -> None:
-        """Remove the rows marked by a negative multiplier and close the ranks."""
-        gamma, rows = self.state.gamma[blocks_, :k], self.state.rows[blocks_, :k]
-        unused = np.arange(k) >= self.state.count[blocks_][:, None]
-        leaving = (gamma < 0) | unused
-        order = np.argsort(leaving, axis=1, kind="stable")
-        self.state.gamma[blocks_, :k] = np.take_along_axis(np.where(leaving, 0, gamma), order, 1)
-        self.state.rows[blocks_, :k] = np.take_along_axis(rows, order, 1)
-        self.state.count[blocks_] = np.sum(~leaving, axis=1)
-
-    def _add_rows(self, live: np.ndarray) -> np.ndarray:
-        """Give each block its most violated row; blocks without one, below `enough` or with
-        `max_rows` added, are finished. Returns those that go on."""
-        w = self.result[live]
-        size = np.linalg.norm(w, axis=1)
-        if self.offsets is None:
-            full = self.state.count[live] == self.cones.d  # nothing but zero is tight on all these
-            zero = full | (size <= ZERO * self._scale(live))
-            self.result[live[zero]] = 0.0
-            reached = zero | (size <= self.enough[live])
-            live, w, size = live[~reached], w[~reached], size[~reached]
-        going = self.left[live] > 0
-        live, w, size = live[going], w[going], size[going]
-        self.left[live] -= 1
-        if len(live) == 0:
-            return live
-        residual = self.cones.residuals(w, self.pattern[live])
-        if self.offsets is not None:
-            residual -= self.offsets[live]
-        k = int(self.state.count[live].max(initial=0))
-        if k:
-            used = np.arange(k) < self.state.count[live][:, None]
-            b, j = np.nonzero(used)
-            residual[b, self.state.rows[live[b], j]] = 0.0
-        barred = np.flatnonzero(self.banned[live] >= 0)
-        residual[barred, self.banned[live[barred]]] = 0.0
-        worst = np.argmin(residual, axis=1)
-        value = residual[np.arange(len(live)), worst]
-        scale = np.maximum(self._scale(live), size)
-        violated = value < -TOLERANCE * scale
-        live, worst = live[violated], worst[violated]
-        if len(live) == 0:
-            return live
-        self._make_room(live, worst)
-        count = self.state.count[live]
-        self.state.rows[live, count] = worst
-        self.state.gamma[live, count] = 0.0
-        self.state.count[live] += 1
-        return live
-
-    def _scale(self, live: np.ndarray) -> np.ndarray:
-        return np.linalg.norm(self.points[live], axis=1)
-
-    def _make_room(self, live: np.ndarray, worst: np.ndarray) -> None:
-        """Where the new row depends on the active ones, x~ = A'y, exchange it for one of them:
-        gamma_A falls along y while the new multiplier rises, until an active one is zero."""
-        A, _, used = self._active(live)
-        rows = self.cones.X[worst] * self.cones.signs[self.pattern[live], worst][:, None]
-        k = A.shape[1]
-        gram = A @ A.transpose(0, 2, 1)
-        gram[:, np.arange(k), np.arange(k)] += np.where(used, 1e-15, 1.0)
-        y = np.linalg.solve(gram, (A @ rows[:, :, None]))[:, :, 0]
-        distance = np.sum((rows - np.einsum("lkd,lk->ld", A, y)) ** 2, axis=1)
-        dependent = (distance < DEPENDENT) & used.any(axis=1)
-        self.banned[live] = -1
-        if not dependent.any():
-            return
-        chosen = live[dependent]
-        gamma, y = self.state.gamma[chosen, :k], y[dependent]
-        falling = used[dependent] & (y > 1e-12)
-        ratio = np.where(falling, gamma / np.where(falling, y, 1.0), np.inf)
-        leaver = np.argmin(ratio, axis=1)
-        step = ratio[np.arange(len(chosen)), leaver]
-        step = np.where(np.isfinite(step), step, 0.0)
-        gamma = np.where(used[dependent], np.maximum(gamma - step[:, None] * y, 0.0), 0.0)
-        gamma[np.arange(len(chosen)), leaver] = -1.0
-        self.state.gamma[chosen, :k] = gamma
-        self._drop_zero_rows(chosen, k)
-
-
-class _SparseProjection:
-    """The active-set iteration for one point and sparse rows, without offsets.
-
-    A product with all rows costs little here and there may be as many active rows as samples, so
-    many violated rows are added at once. Every step shortens w = x + X~'gamma, so that no active
-    set comes twice.
-    """
-
-    def __init__(self, X: Any, signs: np.ndarray, point: np.ndarray) -> None:
-        self.X, self.signs, self.point = X, signs, point
-        self.scale = float(np.linalg.norm(point))
-
-    def run(self, start: np.ndarray, enough: float, max_rows: int) -> np.ndarray:
-        """The projection; `rows` and `gamma` are then its active rows and their multipliers."""
-        d = self.X.shape[1]
-        banned = np.zeros(0, dtype=np.int64)  # rows just rejected, until the active set moves
-        self._set_rows(start, np.zeros(len(start)))
-        w = self._settle()
-        for _ in range(MAX_SPARSE_STEPS):
-            budget.look()
-            size = float(np.linalg.norm(w))
-            if size <= ZERO * self.scale or (len(self.rows) >= d and size <= TIE * self.scale):
-                return np.zeros_like(w)
-            if size <= enough or max_rows <= 0 or len(self.rows) >= d:
-                break
-            residual = self.signs * (self.X @ w)
-            residual[self.rows] = residual[banned] = 0.0
-            violated = np.flatnonzero(residual < -TOLERANCE * self.scale)
-            if len(violated) == 0:
-                break
-            many = min(max(1, (d - len(self.rows)) // 4), max_rows)
-            new = violated[np.argsort(residual[violated], kind="stable")[:many]]
-            before, max_rows = self.rows, max_rows - len(new)
-            w = self._add(new)
-            unmoved = np.array_equal(self.rows, before)
-            banned = np.concatenate([banned, new]) if unmoved else banned[:0]
-        return w
-
-    def _set_rows(self, rows: np.ndarray, gamma: np.ndarray) -> None:
-        self.rows, self.gamma = rows, gamma
-        self._span = Span(self.X, rows, self.signs)
-
-    def _add(self, new: np.ndarray) -> np.ndarray:
-        """The point of the active rows and of these; those that depend on others are left out."""
-        k, added = len(self.rows), np.zeros(len(new))
-        self._set_rows(np.append(self.rows, new), np.append(self.gamma, added))
-        if self._span.factored:
-            kept = self._span.independent()
-            kept[:k] = True
-            if not kept.all():
-                self._set_rows(self.rows[kept], self.gamma[kept])
-        return self._settle()
-
-    def _settle(self) -> np.ndarray:
-        """The w that is tight on the active rows, after those whose multipliers would not be
-        positive were dropped: all of them where that shortens w, else the first to vanish."""
-        size = np.linalg.norm(self._reached(self.gamma))
-        while True:
-            z, w = self._tight()
-            bad = z <= 0
-            if not bad.any():
-                self.gamma = z
-                return w
-            clipped = np.where(bad, 0.0, z)
-            clipped_size = np.linalg.norm(self._reached(clipped))
-            if clipped_size < size:
-                gamma, size = clipped, clipped_size
-            else:
-                ratio = self.gamma[bad] / np.maximum(self.gamma[bad] - z[bad], 1e-300)
-                step = min(float(ratio.min()), 1.0)
-                bad[bad] = ratio <= step * (1 + 1e-12)
-                gamma = np.maximum(self.gamma + step * (z - self.gamma), 0.0)
-                gamma[bad] = 0.0
-                size = np.linalg.norm(self._reached(gamma))
-            self._set_rows(self.rows[~bad], gamma[~bad])
-
-    def _tight(self) -> tuple[np.ndarray, np.ndarray]:
-        """The multipliers with which the active rows are tight, and w. They are refined, since the
-        Gram matrix squares the condition number, unless one of them is not positive anyway."""
-        z = self.gamma
-        for _ in range(4):
-            w = self._reached(z)
-            short = self._span.A @ w
-            if np.abs(short).max(initial=0.0) <= 0.01 * TOLERANCE * self.scale:
-                break
-            z = z - self._span.solve(short, 1e-5)
-            if (z <= 0).any():
-                break
-        return z, self._reached(z)
-
-    def _reached(self, gamma: np.ndarray) -> np.ndarray:
-        """x + X~'gamma."""
-        return self.point + self._span.combine(gamma)

@@ -7,8 +7,6 @@ Both are one product of the 0/1 matrix D with a dense (p, d C) or (n, d C) array
 compiled kernels, D is kept as bits and the products are made by table look-up (products.c).
 Elsewhere they run at the speed of the BLAS: D is kept as floating numbers, transposed, where that
 fits into `cache_bytes`; otherwise rows of the boolean mask are converted as they are used.
-
-Sparse data have an operator of their own, which multiplies with X pattern by pattern.
 """
 
 from __future__ import annotations
@@ -19,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn import budget, native, panels
+from cvxnn import budget, panels
 from cvxnn.arrays import (
     Array,
     array_namespace,
     astype,
     is_double,
-    is_sparse,
     like,
-    row_squares,
     to_numpy,
 )
+from cvxnn.kernels import native
+from cvxnn.operators.bits import Bits
 from cvxnn.threads import cached_property
 
 _BLOCK = 2**22  # entries of D U held at a time
@@ -50,10 +48,10 @@ class ExpandedMatrix:
         self._patterns: slice | np.ndarray = slice(None)  # the columns of the mask
         self._twins: dict[str, ExpandedMatrix] = {}
         self._active: tuple[bytes, Array] | None = None
-        self._bits: _Bits | None = None
+        self._bits: Bits | None = None
         self._float_mask: Array | None = None  # (p, n)
         if native.multiplies(X):  # faster at all sizes but the least, where calls cost the most
-            self._bits = _Bits(native.pack_bits(mask), self.n)
+            self._bits = Bits(native.pack_bits(mask), self.n)
         elif self.n * self.p * (8 if is_double(X) else 4) <= cache_bytes:
             dtype = np.float64 if is_double(X) else np.float32
             self._float_mask = like(X, np.ascontiguousarray(mask.T, dtype=dtype))
@@ -201,105 +199,3 @@ class ExpandedMatrix:
             self._active = kept = None  # before the new one is made: it may be large
             self._active = kept = key, xp.take(mask, indices, axis=0)
         return xp.take(flat, indices, axis=0), kept[1]
-
-
-class _Bits:
-    """The mask as bits, for products with NumPy arrays of either precision. `rows` (ceil(n/32), p)
-    holds 32 rows of the mask in a word, `columns` (ceil(p/32), n) holds 32 columns."""
-
-    def __init__(self, rows: np.ndarray, n: int) -> None:
-        self.rows, self.n = rows, n
-        self._active: tuple[bytes, _Bits] | None = None
-
-    @cached_property
-    def columns(self) -> np.ndarray:
-        return native.transpose_bits(self.rows, self.n)
-
-    def select(self, patterns: np.ndarray) -> _Bits:
-        return _Bits(self.rows.take(patterns, axis=1), self.n)
-
-    def forward(self, X: np.ndarray, U: Array) -> np.ndarray:
-        """Zero blocks are left out where they are the majority. The bits that remain are kept for
-        the next product: late in a solve the active set hardly moves."""
-        U = np.ascontiguousarray(U, dtype=X.dtype)
-        active = native.nonzero_blocks(U)
-        if 2 * len(active) > len(U):
-            return native.expanded_forward(self.columns, X, U)
-        key, kept = active.tobytes(), self._active  # another thread may set the next one
-        if kept is None or key != kept[0]:
-            self._active = kept = key, self.select(active)
-        return native.expanded_forward(kept[1].columns, X, U[active])
-
-    def adjoint(self, X: np.ndarray, R: Array) -> np.ndarray:
-        return native.expanded_adjoint(self.rows, X, R)
-
-
-class SparseExpandedMatrix(ExpandedMatrix):
-    """[D_1 X ... D_p X] for sparse X, in NumPy: the products of X with the weights of many patterns
-    at a time, D_i X U_i, or of X' with the residuals of the rows where they are on, X' (D_i R)."""
-
-    def __init__(self, X: Any, mask: np.ndarray) -> None:
-        super().__init__(X, mask, cache_bytes=0)
-
-    @cached_property
-    def mask(self) -> np.ndarray:
-        """(n, p); kept for a selection, whose products all need it."""
-        return self._mask[:, self._patterns]
-
-    def _forward(self, U: Array) -> np.ndarray:
-        U = np.asarray(U, dtype=self.X.dtype)
-        C = U.shape[2]
-        fit = np.zeros((self.n, C), dtype=self.X.dtype)
-        active = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
-        for part in self._pattern_blocks(len(active), C):
-            weights = U[active[part]].transpose(1, 0, 2)  # (d, patterns, C)
-            products = (self.X @ weights.reshape(self.d, -1)).reshape(self.n, -1, C)
-            products *= self.mask[:, active[part], None]
-            fit += products.sum(axis=1)
-        return fit
-
-    def _adjoint(self, X: Array, R: Array) -> np.ndarray:
-        R = np.asarray(R, dtype=X.dtype)
-        C = R.shape[1]
-        result = np.empty((self.p, self.d, C), dtype=X.dtype)
-        for part in self._pattern_blocks(self.p, C):
-            residuals = self.mask[:, part, None] * R[:, None, :]
-            products = X.T @ residuals.reshape(self.n, -1)
-            result[part] = products.reshape(self.d, -1, C).transpose(1, 0, 2)
-        return result
-
-    def block_norms(self) -> np.ndarray:
-        return np.sqrt(row_squares(self.X) @ self.mask)
-
-    def _pattern_blocks(self, p: int, C: int) -> Iterator[slice]:
-        moment = budget.PIECE * budget.SPARSE_RATE / max(1, self.X.nnz * C)
-        return budget.pieces(p, min(_BLOCK // ((self.n + self.d) * C), int(moment)))
-
-
-def expanded_matrix(X: Array, mask: np.ndarray) -> ExpandedMatrix:
-    """The operator for this kind of data."""
-    return SparseExpandedMatrix(X, mask) if is_sparse(X) else ExpandedMatrix(X, mask)
-
-
-class SignedMatrix:
-    """[M, -M], for weights (2p, d, C) that stack the positive and the negative blocks."""
-
-    def __init__(self, base: ExpandedMatrix) -> None:
-        self.base = base
-        self.X, self.mask = base.X, base.mask
-        self.n, self.d, self.p = base.n, base.d, 2 * base.p
-
-    def forward(self, U: Array) -> Array:
-        return self.base.forward(U[: self.base.p, ...] - U[self.base.p :, ...])
-
-    def adjoint(self, R: Array) -> Array:
-        G = self.base.adjoint(R)
-        return array_namespace(G).concat([G, -G], axis=0)
-
-    def block_norms(self) -> Array:
-        norms = self.base.block_norms()
-        return array_namespace(norms).concat([norms, norms])
-
-    def in_double(self) -> SignedMatrix:
-        base = self.base.in_double()
-        return self if base is self.base else SignedMatrix(base)

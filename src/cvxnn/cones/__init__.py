@@ -1,0 +1,1 @@
+"""The cones of ReLU patterns: projections onto them, interior points, singular ones."""

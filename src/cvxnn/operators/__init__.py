@@ -1,0 +1,15 @@
+"""The expanded matrix M = [D_1 X ... D_p X] as an object, for every kind of data."""
+
+import numpy as np
+
+from cvxnn.arrays import Array, is_sparse
+from cvxnn.operators.dense import ExpandedMatrix
+from cvxnn.operators.signed import SignedMatrix
+from cvxnn.operators.sparse import SparseExpandedMatrix
+
+__all__ = ["ExpandedMatrix", "SignedMatrix", "SparseExpandedMatrix", "expanded_matrix"]
+
+
+def expanded_matrix(X: Array, mask: np.ndarray) -> ExpandedMatrix:
+    """The operator for this kind of data."""
+    return SparseExpandedMatrix(X, mask) if is_sparse(X) else ExpandedMatrix(X, mask)

@@ -1,0 +1,57 @@
+"""The expanded matrix of sparse data, which multiplies with X pattern by pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cvxnn import budget
+from cvxnn.arrays import Array, row_squares
+from cvxnn.operators.dense import ExpandedMatrix
+from cvxnn.threads import cached_property
+
+_BLOCK = 2**22  # entries of D U held at a time
+
+
+class SparseExpandedMatrix(ExpandedMatrix):
+    """[D_1 X ... D_p X] for sparse X, in NumPy: the products of X with the weights of many patterns
+    at a time, D_i X U_i, or of X' with the residuals of the rows where they are on, X' (D_i R)."""
+
+    def __init__(self, X: Any, mask: np.ndarray) -> None:
+        super().__init__(X, mask, cache_bytes=0)
+
+    @cached_property
+    def mask(self) -> np.ndarray:
+        """(n, p); kept for a selection, whose products all need it."""
+        return self._mask[:, self._patterns]
+
+    def _forward(self, U: Array) -> np.ndarray:
+        U = np.asarray(U, dtype=self.X.dtype)
+        C = U.shape[2]
+        fit = np.zeros((self.n, C), dtype=self.X.dtype)
+        active = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
+        for part in self._pattern_blocks(len(active), C):
+            weights = U[active[part]].transpose(1, 0, 2)  # (d, patterns, C)
+            products = (self.X @ weights.reshape(self.d, -1)).reshape(self.n, -1, C)
+            products *= self.mask[:, active[part], None]
+            fit += products.sum(axis=1)
+        return fit
+
+    def _adjoint(self, X: Array, R: Array) -> np.ndarray:
+        R = np.asarray(R, dtype=X.dtype)
+        C = R.shape[1]
+        result = np.empty((self.p, self.d, C), dtype=X.dtype)
+        for part in self._pattern_blocks(self.p, C):
+            residuals = self.mask[:, part, None] * R[:, None, :]
+            products = X.T @ residuals.reshape(self.n, -1)
+            result[part] = products.reshape(self.d, -1, C).transpose(1, 0, 2)
+        return result
+
+    def block_norms(self) -> np.ndarray:
+        return np.sqrt(row_squares(self.X) @ self.mask)
+
+    def _pattern_blocks(self, p: int, C: int) -> Iterator[slice]:
+        moment = budget.PIECE * budget.SPARSE_RATE / max(1, self.X.nnz * C)
+        return budget.pieces(p, min(_BLOCK // ((self.n + self.d) * C), int(moment)))

@@ -1,0 +1,1 @@
+"""The second-order solver: the method, its blocks, its linear systems."""

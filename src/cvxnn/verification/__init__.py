@@ -1,0 +1,1 @@
+"""Certificates checked by a second route, without rounding."""
