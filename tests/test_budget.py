@@ -13,7 +13,7 @@ import cvxnn
 from cvxnn import budget, panels, threads
 from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.kernels import native
-from cvxnn.solvers.driver import Status
+from cvxnn.solvers.results import Status
 
 SLOWER = 1e-6  # than the machine that predictions are for
 

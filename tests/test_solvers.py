@@ -197,7 +197,7 @@ def test_converged_needs_the_fresh_certificate(problem):
 
 
 def test_single_precision_beyond_its_reach_stalls_honestly(monkeypatch):
-    monkeypatch.setattr("cvxnn.solvers.driver.STALL_ITERATIONS", 300)
+    monkeypatch.setattr("cvxnn.solvers.run.STALL_ITERATIONS", 300)
     single = make_problem(60, 5, p=40, share=0.02, dtype=np.float32)
     solution = cvxnn.solve(single, "rfista", tol=1e-12, max_iter=20_000, on_failure="ignore")
     assert solution.status is Status.STALLED

@@ -31,8 +31,7 @@ from cvxnn.penalties import NeuronGroups
 from cvxnn.problems import CGReLU, CReLU
 from cvxnn.smooth import Point, Smooth
 from cvxnn.solvers.base import StalledError
-from cvxnn.solvers.decomposition import METHODS
-from cvxnn.solvers.driver import Solution
+from cvxnn.solvers.results import Solution
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_choice, check_integer, check_number, suggest
 
@@ -135,7 +134,7 @@ def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Deco
             "gated is a solution on sparse data, which decompositions do not handle: solve a CReLU "
             "problem, or pass X.toarray() to the CGReLU problem"
         )
-    check_choice(method, "method", METHODS)
+    check_choice(method, "method", FUNCTIONS)
     function, defaults = FUNCTIONS[method]
     for option in options:
         if option not in defaults:

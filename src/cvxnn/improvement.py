@@ -25,7 +25,8 @@ from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.solvers.base import Solver
-from cvxnn.solvers.driver import Solution, solve
+from cvxnn.solvers.driver import solve
+from cvxnn.solvers.results import Solution
 from cvxnn.validation import (
     check_array,
     check_choice,

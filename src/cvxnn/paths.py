@@ -30,7 +30,8 @@ from cvxnn.files import write_atomically
 from cvxnn.modelfile import read_tensors
 from cvxnn.problems import ConvexProblem, check_problem, lambda_max
 from cvxnn.solvers.base import Solver
-from cvxnn.solvers.driver import SOLVERS, Solution, Status, choose, solve
+from cvxnn.solvers.driver import SOLVERS, choose, solve
+from cvxnn.solvers.results import Solution, Status
 from cvxnn.threads import cached_property
 from cvxnn.validation import check_array, check_flag, check_integer, check_number
 

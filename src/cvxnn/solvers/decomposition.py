@@ -15,11 +15,13 @@ import numpy as np
 from cvxnn import budget
 from cvxnn.arrays import Array
 from cvxnn.budget import Budget, OutOfTimeError
+from cvxnn.decompositions import FUNCTIONS, decompose
 from cvxnn.problems import CReLU
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
+from cvxnn.solvers.choice import choose_gated
+from cvxnn.solvers.results import Status
+from cvxnn.solvers.run import Run
 from cvxnn.validation import check_choice, check_number
-
-METHODS = ("closed-form", "gate", "lp", "least-distance", "min-norm", "socp", "approximate")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class ConeDecomposition:
     gated_tol: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_choice(self.method, "method", METHODS)
+        check_choice(self.method, "method", FUNCTIONS)
         check_number(self.gated_tol, "gated_tol", minimum=0)
 
     def iterates(
@@ -47,10 +49,7 @@ class ConeDecomposition:
         state: Any = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
-        from cvxnn.decompositions import decompose  # which takes solutions of the driver
-        from cvxnn.solvers.driver import Run, Status, choose
-
-        method = choose(problem.gated)
+        method = choose_gated(problem.gated)
         spent = budget.current() or Budget()
         run = Run(problem.gated, self.gated_tol, "gap", method.default_max_iter["gap"], spent)
         steps = run.steps(method, problem.gated.zero_weights(), None)

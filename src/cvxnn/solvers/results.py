@@ -1,0 +1,125 @@
+"""What comes out of a run: how it ended, how it went, and weights with what is proven of them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cvxnn.arrays import Array, array_namespace
+from cvxnn.certificates import Certificate
+from cvxnn.networks import TwoLayerNetwork
+from cvxnn.problems import ConvexProblem
+from cvxnn.proofs import Multipliers
+from cvxnn.solvers.base import Solver
+
+
+class Status(enum.StrEnum):
+    """How a run ended. `help` says what it means and what to do about it."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    TIME_LIMIT = "time_limit"
+    STALLED = "stalled"
+    DIVERGED = "diverged"
+    INTERRUPTED = "interrupted"
+    STOPPED = "stopped"
+
+    @property
+    def help(self) -> str:
+        return _HELP[self]
+
+
+_HELP = {
+    Status.CONVERGED: "the tolerance is met",
+    Status.MAX_ITER: "the iteration limit was reached: raise max_iter or tol, or take a larger lam",
+    Status.TIME_LIMIT: "the time limit was reached: raise max_seconds or tol, or take a larger lam",
+    Status.STALLED: "no further progress: raise tol, take a larger lam, use float64 data, or "
+    "normalize=True if columns differ in scale",
+    Status.DIVERGED: "the objective grew out of bounds: a fixed step is too large",
+    Status.INTERRUPTED: "interrupted: this is the best point until then",
+    Status.STOPPED: "the callback asked to stop: this is the best point until then",
+}
+
+
+class NotConvergedError(RuntimeError):
+    """Raised instead of the warning with `on_failure="raise"`; `solution` holds the result."""
+
+    def __init__(self, message: str, solution: Solution) -> None:
+        super().__init__(message)
+        self.solution = solution
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One iteration, as callbacks and the history see it. `objective` and `lower_bound` are the
+    best so far, which is what the relative gap compares; `residual` is the measure of the
+    published stopping rule under `stop="paper"`. A `note` says what is being done by a run that
+    has not finished an iteration for a while; such signs of life are not in the history."""
+
+    n_iter: int
+    seconds: float
+    objective: float
+    lower_bound: float
+    relative_gap: float
+    residual: float | None
+    step_size: float | None
+    n_products: int
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """Weights with what is proven about them. Two runs are two solutions: compare their parts.
+
+    Attributes
+    ----------
+    problem : what was solved.
+    weights : (p, d, C) in the problem's own units; for C-ReLU the pair (V, W), feasible.
+    certificate : bounds on the optimal value of the problem.
+    dual : (n, C), the dual candidate behind the lower bound: `certify(problem, weights, dual)`
+        computes the certificate again.
+    multipliers : of the cone constraints behind the lower bound; None without cones.
+    output_bias : (C,), the one behind the objective; None for a problem without.
+    status : how the run ended; `message` puts it in words.
+    n_iter, n_products, seconds : effort; a product is one pass over the data, forward or adjoint.
+    history : one `Progress` an iteration.
+    """
+
+    problem: ConvexProblem
+    weights: Any
+    certificate: Certificate
+    dual: Array
+    status: Status
+    message: str
+    n_iter: int
+    n_products: int
+    seconds: float
+    history: tuple[Progress, ...]
+    solver: Solver
+    state: Any = field(repr=False)
+    multipliers: Multipliers | None = field(default=None, repr=False)
+    output_bias: np.ndarray | None = None
+
+    @property
+    def converged(self) -> bool:
+        return self.status is Status.CONVERGED
+
+    @property
+    def n_active(self) -> int:
+        """Non-zero blocks (pattern, class): the neurons of the network."""
+        U = self.problem.check_weights(self.weights)
+        xp = array_namespace(U)
+        return int(xp.sum(xp.astype(xp.any(U != 0, axis=1), xp.int64)))
+
+    def network(self) -> TwoLayerNetwork:
+        """The network with these weights, in the units of the raw X."""
+        return self.problem.network(self.weights)
+
+    def __repr__(self) -> str:
+        return (
+            f"Solution({self.status}: {self.certificate}; {self.n_active} active neurons, "
+            f"{self.n_iter} iterations, {self.seconds:.2f} s)"
+        )

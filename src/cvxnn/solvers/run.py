@@ -1,0 +1,258 @@
+"""One run of a solver: its iterates are bounded, the best is kept, a certificate stops it.
+
+Every iterate with a gradient gives a dual point for the price of a norm, so the relative gap
+between the best objective and the best lower bound is known in every iteration. A run counts as
+converged only if the final certificate, computed in float64 with fresh products, says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from typing import Any
+
+from cvxnn import budget
+from cvxnn.arrays import Array, is_double
+from cvxnn.budget import Budget, OutOfTimeError
+from cvxnn.certificates import Certificate, Proof, lower_bound_of, prove, relative_gap
+from cvxnn.problems import ConvexProblem
+from cvxnn.proofs import PRECISE
+from cvxnn.solvers.base import Iterate, Solver, StalledError
+from cvxnn.solvers.results import Progress, Solution, Status
+
+# A run has stalled if its gap did not fall by this factor within so many iterations.
+STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
+# Passes that a certificate takes, at most, which are kept back of a time limit; with cones, too.
+PASSES_OF_A_PROOF = {"C-GReLU": 10, "C-ReLU": 16}
+# A run diverges if an iterate is worse than the best one by this factor, or not a number.
+DIVERGENCE_FACTOR = 1e8
+
+
+class _DivergedError(Exception):
+    """An iterate is out of bounds."""
+
+
+class _StoppedError(Exception):
+    """The callback asked to stop while an iteration was under way."""
+
+
+class Run:
+    """The state of one run: the best point, the best bound, the history."""
+
+    def __init__(
+        self,
+        problem: ConvexProblem,
+        tol: float,
+        stop: str,
+        max_iter: int,
+        spent: Budget,
+        callback: Callable[[Progress], object] | None = None,
+    ) -> None:
+        self.problem, self.tol, self.stop = problem, tol, stop
+        self.max_iter, self.budget, self.callback = max_iter, spent, callback
+        self.zero_objective = problem.loss.zero_value
+        self.history: list[Progress] = []
+        self.best_U: Array = None
+        self.best_Theta: Array = None
+        self.best_active: Any = None
+        self.objective, self.lower_bound = math.inf, -math.inf
+        self.state: Any = None
+        self.n_iter = -1  # the first iterate is the start
+        self.proof: Proof | None = None
+        self.confirm_below = tol
+        self.patience = STALL_ITERATIONS
+        self._stall_gap, self._stall_iter = math.inf, 0
+        self._passes_before, self._started = spent.passes.total, spent.taken
+
+    def steps(
+        self, method: Solver, start: Array, state: Any
+    ) -> Generator[None, None, tuple[Status, str]]:
+        """Take iterates, one at a time, until one meets the tolerance or a limit; how it ended,
+        and details."""
+        self.patience = getattr(method, "patience", STALL_ITERATIONS)
+        try:
+            for iterate in method.iterates(self.problem, start, self.stop, state, self.tol):
+                status = self._take(iterate)
+                if status is not None:
+                    return status, ""
+                yield
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED, ""
+        except OutOfTimeError as error:
+            return Status.TIME_LIMIT, str(error)
+        except _StoppedError:
+            return Status.STOPPED, ""
+        except _DivergedError:
+            return Status.DIVERGED, ""
+        except StalledError as error:
+            if self.best_U is None:
+                raise RuntimeError(f"{method.name} returned no point: {error}") from error
+            return Status.STALLED, str(error)
+        return Status.STALLED, ""
+
+    @staticmethod
+    def to_the_end(steps: Generator[None, None, tuple[Status, str]]) -> tuple[Status, str]:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+    def finish(self, method: Solver, status: Status, details: str) -> Solution:
+        proof = self.proof or self._last_proof()
+        certificate = proof.certificate
+        if self.stop == "gap" and certificate.relative_gap <= self.tol:
+            status = Status.CONVERGED
+        return Solution(
+            problem=self.problem,
+            weights=self.problem.present(self.problem.check_weights(proof.weights)),
+            certificate=certificate,
+            dual=proof.dual,
+            multipliers=proof.multipliers,
+            output_bias=proof.output_bias,
+            status=status,
+            message=self._message(method, status, details, certificate),
+            n_iter=max(self.n_iter, 0),
+            n_products=self._n_products(),
+            seconds=self.budget.taken - self._started,
+            history=tuple(self.history),
+            solver=method,
+            state=self.state,
+        )
+
+    def _take(self, iterate: Iterate) -> Status | None:
+        if iterate.U is None:
+            return self._limit_reached(self.n_iter + iterate.n_inner)
+        self._observe(iterate)
+        self.n_iter += iterate.n_inner
+        self.state = iterate.state
+        return self._judge(iterate)
+
+    def _observe(self, iterate: Iterate) -> None:
+        """Keep the best objective and the best lower bound; they need not be of one iterate."""
+        problem = self.problem
+        objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
+        if objective < self.objective or self.best_U is None:
+            self.objective, self.best_U = objective, iterate.U
+        budget.look()
+        if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
+            raise _DivergedError
+        bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)
+        if bound > self.lower_bound:
+            self.lower_bound, self.best_Theta = bound, iterate.Theta
+            self.best_active = iterate.active
+
+    def _judge(self, iterate: Iterate) -> Status | None:
+        """Record the iteration and decide whether it is the last."""
+        progress = self._progress(iterate)
+        self.history.append(progress)
+        stop_asked = self.callback is not None and bool(self.callback(progress))
+        self.budget.told()
+        self._keep_time_for_a_proof()
+        if self._is_converged(progress, iterate):
+            return Status.CONVERGED
+        if stop_asked:
+            return Status.STOPPED
+        limit = self._limit_reached(progress.n_iter)
+        if limit is not None:
+            return limit
+        if progress.relative_gap < STALL_FACTOR * self._stall_gap:
+            self._stall_gap, self._stall_iter = progress.relative_gap, progress.n_iter
+        elif progress.n_iter - self._stall_iter >= self.patience and self.stop == "gap":
+            return Status.STALLED
+        return None
+
+    def _limit_reached(self, n_iter: int) -> Status | None:
+        if n_iter >= self.max_iter:
+            return Status.MAX_ITER
+        if self.budget.left <= self.budget.reserve:
+            return Status.TIME_LIMIT
+        return None
+
+    def _keep_time_for_a_proof(self) -> None:
+        passes = self.budget.passes
+        if math.isfinite(self.budget.seconds) and passes.total:
+            each = passes.seconds / (passes.forward + passes.adjoint)
+            wanted = PASSES_OF_A_PROOF[self.problem.kind] * each
+            self.budget.reserve = min(wanted, self.budget.seconds / 2)
+
+    def _progress(self, iterate: Iterate, note: str = "") -> Progress:
+        objective, lower_bound = self.objective, self.lower_bound
+        if self.best_U is None:  # what is known of the zero model
+            objective, lower_bound = self.zero_objective, 0.0
+        return Progress(
+            n_iter=max(self.n_iter, 0),
+            seconds=self.budget.taken - self._started,
+            objective=objective,
+            lower_bound=lower_bound,
+            relative_gap=relative_gap(objective, lower_bound, self.zero_objective),
+            residual=iterate.residual,
+            step_size=iterate.step_size,
+            n_products=self._n_products(),
+            note=note,
+        )
+
+    def sign_of_life(self) -> None:
+        """Tell the callback of an iteration that takes long."""
+        what = self.budget.doing or ("preparing" if self.best_U is None else "iterating")
+        if self.callback is not None and self.callback(self._progress(Iterate(), what)):
+            raise _StoppedError
+
+    def _is_converged(self, progress: Progress, iterate: Iterate) -> bool:
+        if self.stop == "paper":
+            if progress.residual is None or progress.residual > self.tol:
+                return False
+            self.best_U = iterate.U  # the point whose residual is small
+            return True
+        if progress.relative_gap > self.confirm_below:
+            return False
+        proof = self._prove(enough=self.tol)
+        if proof.certificate.relative_gap <= self.tol:
+            self.proof = proof
+            return True
+        self.confirm_below = progress.relative_gap / 2  # rounding fooled us: ask for more
+        return False
+
+    def _prove(self, enough: float = -1.0, bounded: bool = True) -> Proof:
+        return prove(
+            self.problem,
+            self.best_U,
+            self.best_Theta,
+            start=self.best_active,
+            enough=enough,
+            precise=max(PRECISE, 1e-3 * self.tol) if self.stop == "gap" else PRECISE,
+            refuse=False,
+            bounded=bounded,
+        )
+
+    def _last_proof(self) -> Proof:
+        """What can be proven of the best point in the time that was kept back for it: at least
+        its objective."""
+        self.budget.on_silence = None
+        self.budget.last_call()
+        try:
+            if self.best_U is not None:
+                return self._prove()
+        except OutOfTimeError:
+            pass
+        else:  # ended before the first iterate; zero is always feasible
+            self.best_U = self.problem.zero_weights()
+        self.budget.seconds = math.inf
+        return self._prove(bounded=False)
+
+    def _n_products(self) -> int:
+        return self.budget.passes.total - self._passes_before
+
+    def _message(
+        self, method: Solver, status: Status, details: str, certificate: Certificate
+    ) -> str:
+        wanted = "relative gap" if self.stop == "gap" else "residual of the published rule"
+        parts = [f"{method.name}: {status.help}", f"{wanted} wanted: {self.tol:g}"]
+        if self.stop == "paper" and self.history and self.history[-1].residual is not None:
+            parts.append(f"reached: {self.history[-1].residual:.2g}")
+        parts.append(f"certified relative gap: {certificate.relative_gap:.2g}")
+        if details:
+            parts.append(details)
+        if status is Status.STALLED and not is_double(self.problem.operator.X):
+            parts.append("the data are float32")
+        return "; ".join(parts)
