@@ -32,6 +32,7 @@ from scipy import sparse
 import cvxnn
 from cvxnn import modelfile
 from cvxnn.cli import main
+from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
 from cvxnn.tables.reading import Table, read_table
 
@@ -102,7 +103,7 @@ def tampered(change):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.cvxnn")
         path.write_bytes(sound()["model.cvxnn"])
-        content = modelfile.read(path)
+        content = modelfile.read(path, NETWORKS)
         change(content)
         modelfile.write(content, path)
         return path.read_bytes()

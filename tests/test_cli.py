@@ -31,7 +31,9 @@ from click.testing import CliRunner
 
 import cvxnn
 from cvxnn import Status, modelfile
-from cvxnn.cli import EXIT_CODES, main
+from cvxnn.cli import main
+from cvxnn.cli.outcomes import EXIT_CODES
+from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
 from cvxnn.tables.reading import read_table
 
@@ -568,7 +570,7 @@ def test_a_path_that_misses_its_tolerance(run, files):
 
 def tamper(name, **claims):
     """Change what a model file claims, and the checksum with it."""
-    content = modelfile.read(name)
+    content = modelfile.read(name, NETWORKS)
     content.description["certificate"] |= claims
     modelfile.write(content, name)
 

@@ -23,6 +23,7 @@ from conftest import make_data
 from cvxnn import modelfile
 from cvxnn.certificates import Multipliers
 from cvxnn.estimators.rows import Scaling
+from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
 from cvxnn.tables.reading import Table
 from cvxnn.verification import dual_points, programs
@@ -305,7 +306,7 @@ CASES = [(k, n) for k in ("numbers", "classes", "large numbers") for n in ("relu
 
 def altered(fitted, path, change):
     fitted.save(path)
-    content = modelfile.read(path)
+    content = modelfile.read(path, NETWORKS)
     description, arrays = copy.deepcopy(content.description), dict(content.arrays)
     network = change(content.network, description, arrays) or content.network
     modelfile.write(modelfile.Content(network, description, arrays), path)

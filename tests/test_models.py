@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 import cvxnn
 from cvxnn import ModelFileError, Patterns, SparseGates, modelfile
+from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model, fit_path, pose, scores
 from cvxnn.tables.preparation import fingerprint_of
 from cvxnn.tables.reading import Table, TableError
@@ -137,7 +138,7 @@ def test_the_same_seed_gives_the_same_file(path):
     files = []
     for seed in (3, 3, 4):
         fit(table, seed=seed).save(path)
-        content = modelfile.read(path)
+        content = modelfile.read(path, NETWORKS)
         history = content.arrays.pop("history")[:, [0, 2, 3, 4]]  # without the seconds
         files.append((content.network.W1.tobytes(), history.tobytes(), content.arrays["rows"]))
     assert files[0][:2] == files[1][:2] != files[2][:2]
@@ -388,7 +389,7 @@ def test_rows_that_were_not_trained_on_may_change(path):
 def tampered(model, path, change):
     """The model of a file in which somebody has changed something, and the checksum with it."""
     model.save(path)
-    content = modelfile.read(path)
+    content = modelfile.read(path, NETWORKS)
     description, arrays = copy.deepcopy(content.description), dict(content.arrays)
     network = change(content.network, description, arrays) or content.network
     modelfile.write(modelfile.Content(network, description, arrays), path)
@@ -801,7 +802,7 @@ def sound(tmp_path_factory):
     """The content of a sound file."""
     path = tmp_path_factory.mktemp("sound") / "model.cvxnn"
     model_of("cross-validation").save(path)
-    return modelfile.read(path)
+    return modelfile.read(path, NETWORKS)
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)

@@ -8,7 +8,8 @@ import click
 from docutils import nodes
 from docutils.parsers.rst import Directive
 
-from cvxnn.cli import EXIT_CODES, main
+from cvxnn.cli import main
+from cvxnn.cli.outcomes import EXIT_CODES
 
 WIDTH = 92
 

@@ -49,7 +49,7 @@ _HOME = {
     "Verification": "verification.checks",
     "GatedReLUNetwork": "networks",
     "ReLUNetwork": "networks",
-    "load": "modelfile",
+    "load": "loading",
     "prune": "pruning",
     "ModelFileError": "modelfile",
     "improve": "improvement",
@@ -108,8 +108,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.estimators.plain import ReLURegressorCV as ReLURegressorCV
     from cvxnn.improvement import Improvement as Improvement
     from cvxnn.improvement import improve as improve
+    from cvxnn.loading import load as load
     from cvxnn.modelfile import ModelFileError as ModelFileError
-    from cvxnn.modelfile import load as load
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
     from cvxnn.networks import ReLUNetwork as ReLUNetwork
     from cvxnn.paths import CheckpointError as CheckpointError

@@ -27,7 +27,7 @@ from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
 from cvxnn.digits import text_above, text_below
 from cvxnn.penalties import NoPenalty
 from cvxnn.proofs import Multipliers
-from cvxnn.validation import check_array
+from cvxnn.validation import check_array, check_problem
 
 if TYPE_CHECKING:
     from cvxnn.problems import ConvexProblem
@@ -113,8 +113,6 @@ def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) ->
     gradient at the weights is always tried.
     """
     if Theta is not None:
-        from cvxnn.problems import check_problem
-
         shape = tuple(check_problem(problem).loss.Y.shape)
         Theta = check_array(Theta, "Theta")
         if Theta.ndim == 1 and shape[1] == 1:
@@ -155,8 +153,6 @@ def prove(
     their cones by more than rounding are an error, else a caveat. Without `bounded` the lower bound
     is 0, which costs nothing: no loss is negative.
     """
-    from cvxnn.problems import check_problem  # which certifies nothing by itself
-
     U = double(check_problem(problem).check_weights(weights))
     violation, size = problem.max_violation(U), float(array_namespace(U).max(abs(U)))
     if refuse and violation > FEASIBILITY * size:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cvxnn.networks import ReLUNetwork
+if TYPE_CHECKING:
+    from cvxnn.networks import ReLUNetwork
 
 _ROWS = 50  # on which a module is compared with its network
 
 
-def from_torch(module: Any) -> ReLUNetwork:
+def from_torch(cls: type[ReLUNetwork], module: Any) -> ReLUNetwork:
     try:
         import torch
     except ImportError as error:
@@ -31,7 +32,7 @@ def from_torch(module: Any) -> ReLUNetwork:
             f"module has layers that do not fit: {first.out_features} outputs of the first, "
             f"{second.in_features} inputs of the second"
         )
-    network = ReLUNetwork(
+    network = cls(
         W1=_copied(first.weight),
         b1=None if first.bias is None else _copied(first.bias),
         W2=_copied(second.weight).T,
@@ -41,7 +42,7 @@ def from_torch(module: Any) -> ReLUNetwork:
     return network
 
 
-def from_sklearn(mlp: Any) -> ReLUNetwork:
+def from_sklearn(cls: type[ReLUNetwork], mlp: Any) -> ReLUNetwork:
     from sklearn.neural_network import MLPClassifier, MLPRegressor
     from sklearn.utils.validation import check_is_fitted
 
@@ -55,7 +56,7 @@ def from_sklearn(mlp: Any) -> ReLUNetwork:
     (W1, W2), (b1, b2) = mlp.coefs_, mlp.intercepts_
     copies = {"W1": W1.T, "b1": b1, "W2": W2, "b2": b2}
     copies = {name: np.array(array, np.float64) for name, array in copies.items()}
-    return ReLUNetwork(**copies, flat_output=W2.shape[1] == 1)
+    return cls(**copies, flat_output=W2.shape[1] == 1)
 
 
 def _copied(tensor: Any) -> np.ndarray:

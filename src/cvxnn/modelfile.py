@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -18,10 +19,9 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
 from cvxnn.files import MODEL_BYTES, most_bytes, read_bounded, write_atomically
-from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 
 if TYPE_CHECKING:
-    from cvxnn.tables.model import Model
+    from cvxnn.networks import TwoLayerNetwork
 
 FORMAT = "cvxnn-model"
 # New in 2: output biases and a checksum of the arrays. New in 3: what a model is beside its
@@ -30,9 +30,6 @@ VERSION = 4
 _SINCE = {"b2": 2}  # arrays that the first version did not know
 MAX_HEADER = 2**24  # bytes of JSON; parsing takes up to thirty times as much memory
 _BESIDE = "model."  # what the names of arrays beside the network begin with
-_CLASSES: dict[str, type[TwoLayerNetwork]] = {
-    cls.kind: cls for cls in (GatedReLUNetwork, ReLUNetwork)
-}
 
 
 class ModelFileError(ValueError):
@@ -47,21 +44,6 @@ class Content:
     network: TwoLayerNetwork
     description: dict[str, Any] | None = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
-
-
-def save(network: TwoLayerNetwork, path: str | PathLike[str]) -> None:
-    write(Content(network), path)
-
-
-def load(path: str | PathLike[str]) -> TwoLayerNetwork | Model:
-    """Read a file: a `Model` where `Model.save` or `cvxnn fit` has written it, whose network is
-    `model.network`; a network where `network.save` has."""
-    content = read(path)
-    if content.description is None:
-        return content.network
-    from cvxnn.tables.model import Model  # which needs scikit-learn, and this module
-
-    return Model.of_file(content, path)
 
 
 def write(content: Content, path: str | PathLike[str]) -> None:
@@ -85,7 +67,8 @@ def write(content: Content, path: str | PathLike[str]) -> None:
     write_atomically(Path(path), serialize_tensors(tensors, {"cvxnn": json.dumps(header)}))
 
 
-def read(path: str | PathLike[str]) -> Content:
+def read(path: str | PathLike[str], kinds: Mapping[str, type[TwoLayerNetwork]]) -> Content:
+    """What a file holds; `kinds` are the networks that there are, by kind."""
     path = Path(path)
     content = read_tensors(path, ModelFileError, "a model file")
     try:
@@ -105,13 +88,13 @@ def read(path: str | PathLike[str]) -> Content:
             f"{path} has format version {version}, this cvxnn reads up to {VERSION}: update cvxnn"
         )
     kind = header.get("kind")
-    if not isinstance(kind, str) or kind not in _CLASSES:
+    if not isinstance(kind, str) or kind not in kinds:
         raise ModelFileError(f"{path} holds a model of unknown kind {kind!r}")
     description = header.get("model") if version > 2 else None
     if description is not None and not isinstance(description, dict):
         raise ModelFileError(f"{path} has a damaged header: model is not a JSON object")
     beside = set() if description is None else {n for n in tensors if n.startswith(_BESIDE)}
-    cls = _CLASSES[kind]
+    cls = kinds[kind]
     own = {name: tensor for name, tensor in tensors.items() if name not in beside}
     parts = _checked_tensors(path, cls, own, version) | _checked_flags(path, cls, header)
     try:

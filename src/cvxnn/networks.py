@@ -138,9 +138,9 @@ class TwoLayerNetwork(ABC):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the network to a file of data, never code; `cvxnn.load` reads it."""
-        from cvxnn.modelfile import save
+        from cvxnn.modelfile import Content, write
 
-        save(self, path)
+        write(Content(self), path)
 
     def to_torch(self, *, link: str | None = None, dtype: Any = "float64") -> Any:
         """A torch module of the same function with outputs (n, C), never flat.
@@ -293,7 +293,7 @@ class ReLUNetwork(TwoLayerNetwork):
         """
         from cvxnn.conversion import from_torch
 
-        return from_torch(module)
+        return from_torch(cls, module)
 
     @classmethod
     def from_sklearn(cls, mlp: Any) -> ReLUNetwork:
@@ -304,7 +304,7 @@ class ReLUNetwork(TwoLayerNetwork):
         """
         from cvxnn.conversion import from_sklearn
 
-        return from_sklearn(mlp)
+        return from_sklearn(cls, mlp)
 
     def to_convex(
         self, X: Any, patterns: Patterns | None = None
@@ -420,3 +420,8 @@ def _check_convex_weights(U: Any, name: str, shape: tuple[int, ...] | None = Non
         wanted = "(p, d, C)" if shape is None else f"({shape[0]}, {shape[1]}, C)"
         raise ValueError(f"{name} must have shape {wanted}, got {U.shape}")
     return U
+
+
+NETWORKS: dict[str, type[TwoLayerNetwork]] = {
+    cls.kind: cls for cls in (GatedReLUNetwork, ReLUNetwork)
+}

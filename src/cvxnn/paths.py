@@ -28,12 +28,12 @@ from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import read_tensors
-from cvxnn.problems import ConvexProblem, check_problem, lambda_max
+from cvxnn.problems import ConvexProblem, lambda_max
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import SOLVERS, choose, solve
 from cvxnn.solvers.results import Solution, Status
 from cvxnn.threads import cached_property
-from cvxnn.validation import check_array, check_flag, check_integer, check_number
+from cvxnn.validation import check_array, check_flag, check_integer, check_number, check_problem
 
 VERSION = 1
 N_LAMS, EPS = 50, 1e-2  # of a path, unless given

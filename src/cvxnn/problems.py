@@ -50,6 +50,7 @@ from cvxnn.validation import (
     check_features,
     check_flag,
     check_number,
+    check_problem,
     check_targets,
     same_library,
 )
@@ -513,12 +514,6 @@ class CReLU(ConvexProblem):
     def _outside_operator(self, B: Array) -> Array:
         """Outside range(M): a dual point of the gated relaxation, hence of this problem."""
         return self.gated._outside_operator(B)
-
-
-def check_problem(problem: Any) -> ConvexProblem:
-    if not isinstance(problem, ConvexProblem):
-        raise TypeError(f"problem must be a CGReLU or CReLU, got {type(problem).__name__}")
-    return problem
 
 
 def check_weights_fit(problem: ConvexProblem, further: int = 0) -> None:

@@ -14,6 +14,8 @@ from scipy.sparse import csr_array
 
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
 
+PROBLEM_KINDS = ("C-GReLU", "C-ReLU")
+
 
 def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "features") -> Array:
     """A finite, non-empty, real, floating 2-d array with the values of `values`."""
@@ -287,3 +289,10 @@ __all__ = [
     "check_vector",
     "suggest",
 ]
+
+
+def check_problem(problem: Any) -> Any:
+    """A convex problem, which is known by its kind."""
+    if isinstance(problem, type) or getattr(problem, "kind", None) not in PROBLEM_KINDS:
+        raise TypeError(f"problem must be a CGReLU or CReLU, got {type(problem).__name__}")
+    return problem

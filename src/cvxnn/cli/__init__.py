@@ -25,27 +25,15 @@ from typing import Any
 import click
 
 from cvxnn import __version__
-
-EXIT_CODES = {
-    0: "done",
-    1: "a failure that is cvxnn's own fault",
-    2: "bad input or options",
-    3: "done, but the tolerance was not met",
-    4: "the certificate was not confirmed",
-    5: "a file could not be read or written",
-    130: "interrupted (Ctrl-C)",
-    143: "terminated (SIGTERM)",
-}
-FAULT, BAD_INPUT, NOT_CONVERGED, NOT_CONFIRMED, FILE_TROUBLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
-TERMINATED = 143
-
-
-class Failure(click.ClickException):
-    """An end with a message and an exit code."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        vars(self)["exit_code"] = exit_code  # click has one for the class
+from cvxnn.cli.outcomes import (
+    BAD_INPUT,
+    EXIT_CODES,
+    FAULT,
+    FILE_TROUBLE,
+    INTERRUPTED,
+    TERMINATED,
+    Failure,
+)
 
 
 class _Commands(click.Group):

@@ -15,7 +15,8 @@ import click
 import numpy as np
 
 from cvxnn.certificates import Certificate
-from cvxnn.cli import (
+from cvxnn.cli.console import Console
+from cvxnn.cli.outcomes import (
     BAD_INPUT,
     FILE_TROUBLE,
     INTERRUPTED,
@@ -23,7 +24,6 @@ from cvxnn.cli import (
     NOT_CONVERGED,
     Failure,
 )
-from cvxnn.cli.console import Console
 from cvxnn.digits import text_above, text_below
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import ModelFileError

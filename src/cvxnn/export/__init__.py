@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cvxnn.files import write_atomically
-from cvxnn.networks import TwoLayerNetwork
 from cvxnn.validation import check_choice
+
+if TYPE_CHECKING:
+    from cvxnn.networks import TwoLayerNetwork
 
 LINKS = ("logistic", "softmax")
 DTYPES = ("float64", "float32")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 import cvxnn
-from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
+
+if TYPE_CHECKING:
+    from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 
 OPSET, IR_VERSION = 17, 8  # of 2022, not the newest: runtimes refuse what is newer than they are
 
@@ -20,7 +24,7 @@ def make_model(
     nodes = [*_hidden(network, arrays), _affine("hidden", "W2", "b2", "prediction", arrays)]
     columns = {"X": network.n_features, "prediction": network.n_outputs}
     constants = dict(arrays)
-    if isinstance(network, GatedReLUNetwork):
+    if network.kind == "gated-relu":
         constants["zero"] = np.zeros((), dtype)
     if link is not None:
         nodes += _probabilities(link)
@@ -49,9 +53,9 @@ def make_model(
 def _hidden(network: TwoLayerNetwork, arrays: dict[str, np.ndarray]) -> list[onnx.NodeProto]:
     """The hidden layer, from "X" to "hidden"."""
     pre = _affine("X", "W1", "b1", "pre", arrays, transB=1)
-    if not isinstance(network, GatedReLUNetwork):
+    if network.kind != "gated-relu":
         return [pre, helper.make_node("Relu", ["pre"], ["hidden"])]
-    compare = "Greater" if network.strict else "GreaterOrEqual"
+    compare = "Greater" if cast("GatedReLUNetwork", network).strict else "GreaterOrEqual"
     return [
         pre,
         helper.make_node("MatMul", ["X", "gates"], ["product"]),

@@ -3,10 +3,13 @@ are buffers and stay fixed."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 import numpy as np
 import torch
 
-from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
+if TYPE_CHECKING:
+    from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 
 
 class GatedReLU(torch.nn.Module):
@@ -37,9 +40,11 @@ def make_module(
 ) -> torch.nn.Module:
     first = _linear(arrays["W1"], arrays.get("b1"))
     second = _linear(arrays["W2"].T, arrays.get("b2"))
-    if isinstance(network, GatedReLUNetwork):
+    if network.kind == "gated-relu":
         gates, gate_bias = torch.tensor(arrays["gates"]), torch.tensor(arrays["gate_bias"])
-        layers = [GatedReLU(gates, gate_bias, first, second, network.strict)]
+        layers = [
+            GatedReLU(gates, gate_bias, first, second, cast("GatedReLUNetwork", network).strict)
+        ]
     else:
         layers = [first, torch.nn.ReLU(), second]
     if link is not None:

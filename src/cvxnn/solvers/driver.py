@@ -11,7 +11,7 @@ from typing import Any
 from cvxnn import budget, threads
 from cvxnn.arrays import Array, is_sparse
 from cvxnn.budget import Budget
-from cvxnn.problems import ConvexProblem, check_problem, check_weights_fit
+from cvxnn.problems import ConvexProblem, check_weights_fit
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.choice import choose_gated, handles_loss
@@ -22,7 +22,7 @@ from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.results import NotConvergedError, Progress, Solution, Status
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import Run
-from cvxnn.validation import check_choice, check_integer, check_number, suggest
+from cvxnn.validation import check_choice, check_integer, check_number, check_problem, suggest
 
 SOLVERS: dict[str, Any] = {
     cls.name: cls for cls in (Newton, RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)

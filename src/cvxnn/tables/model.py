@@ -29,6 +29,7 @@ from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.rows import Numbers, Rows, Scaling
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
+from cvxnn.networks import NETWORKS
 from cvxnn.paths import Path, path
 from cvxnn.problems import ConvexProblem, lambda_max
 from cvxnn.pruning import prune
@@ -405,7 +406,7 @@ class Model:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Model:
         """Read a model that `Model.save` or `cvxnn fit` has written."""
-        content = modelfile.read(path)
+        content = modelfile.read(path, NETWORKS)
         if content.description is None:
             raise ModelFileError(
                 f"{path} holds a network alone, which knows no columns: cvxnn.load reads it"

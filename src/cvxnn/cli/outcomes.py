@@ -1,0 +1,26 @@
+"""How commands end: exit codes, and failures with a message."""
+
+from __future__ import annotations
+
+import click
+
+EXIT_CODES = {
+    0: "done",
+    1: "a failure that is cvxnn's own fault",
+    2: "bad input or options",
+    3: "done, but the tolerance was not met",
+    4: "the certificate was not confirmed",
+    5: "a file could not be read or written",
+    130: "interrupted (Ctrl-C)",
+    143: "terminated (SIGTERM)",
+}
+FAULT, BAD_INPUT, NOT_CONVERGED, NOT_CONFIRMED, FILE_TROUBLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
+TERMINATED = 143
+
+
+class Failure(click.ClickException):
+    """An end with a message and an exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        vars(self)["exit_code"] = exit_code  # click has one for the class
