@@ -72,7 +72,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     monkeypatch.setattr("cvxnn.operators.dense._BLOCK", 50)
     for cache_bytes in (2**20, 0):
         small = ExpandedMatrix(operator.X, operator.mask, cache_bytes=cache_bytes)
-        assert len(small._row_blocks(2)) > 3
+        assert len(list(small._row_blocks(2))) > 3
         parts = small.forward(U), small.adjoint(R), small.block_norms(), small.kernel()
         for part, expected in zip(parts, whole, strict=True):
             np.testing.assert_allclose(part, expected, atol=1e-12)

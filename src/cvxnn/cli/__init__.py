@@ -27,7 +27,6 @@ import click
 from cvxnn import __version__
 from cvxnn.cli.outcomes import (
     BAD_INPUT,
-    EXIT_CODES,
     FAULT,
     FILE_TROUBLE,
     INTERRUPTED,
