@@ -11,7 +11,8 @@ from conftest import expanded_matrix, make_data, make_problem
 from cvxnn import AL, RFISTA, Status
 from cvxnn.arrays import to_numpy
 from cvxnn.kernels import native
-from cvxnn.solvers import newton, newton_systems
+from cvxnn.solvers.newton import method as newton
+from cvxnn.solvers.newton import systems as newton_systems
 
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 KINDS = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}

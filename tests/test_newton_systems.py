@@ -12,7 +12,8 @@ from conftest import make_data
 from cvxnn.cones.cones import Cones
 from cvxnn.losses import Root, make_loss
 from cvxnn.operators.dense import ExpandedMatrix
-from cvxnn.solvers import newton_blocks, newton_systems
+from cvxnn.solvers.newton import blocks as newton_blocks
+from cvxnn.solvers.newton import systems as newton_systems
 from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks, JointBlocks, row_norms
 from cvxnn.solvers.newton.systems import (
     Faces,

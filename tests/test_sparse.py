@@ -14,7 +14,7 @@ from cvxnn.budget import Budget, spend
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.sparse import FEW_ROWS, Span
 from cvxnn.operators import ExpandedMatrix, SparseExpandedMatrix, expanded_matrix
-from cvxnn.solvers import newton_systems
+from cvxnn.solvers.newton import systems as newton_systems
 from cvxnn.solvers.newton.blocks import ConeBlocks
 from cvxnn.solvers.newton.systems import Linearisation, ProductSystem
 
