@@ -55,7 +55,7 @@ class Program:
             lam=float(problem.lam),
             loss=problem.loss_name,
             penalty=problem.penalty_name if problem.lam > 0 else "none",
-            delta=float(getattr(getattr(problem.loss, "base", problem.loss), "delta", math.inf)),
+            delta=float(problem.loss.settings.get("delta", math.inf)),
             output_bias=problem.output_bias,
             cones=problem.kind == "C-ReLU",
         )

@@ -122,17 +122,20 @@ def test_targets_far_from_zero(penalty, loss, offset):
     assert far.certificate.objective == pytest.approx(near.certificate.objective, rel=1e-5)
 
 
-class Shy(losses.SquaredLoss):
+class ShyLoss(losses.SquaredLoss):
     """A loss that says nothing about its rounding."""
 
     declares_rounding = False
 
 
-def test_a_loss_that_does_not_declare_its_rounding_proves_nothing(monkeypatch):
-    monkeypatch.setitem(losses.LOSSES, "shy", Shy)
+class Shy(losses.LossChoice):
+    name, bound = "shy", ShyLoss
+
+
+def test_a_loss_that_does_not_declare_its_rounding_proves_nothing():
     X, y = make_data(30, 3)
     patterns = cvxnn.sample_patterns(X, 5, random_state=1)
-    shy, open_ = (cvxnn.CGReLU(X, y, patterns, 0.01, loss=name) for name in ("shy", "squared"))
+    shy, open_ = (cvxnn.CGReLU(X, y, patterns, 0.01, loss=name) for name in (Shy(), "squared"))
     solution, proven = cvxnn.solve(shy, tol=1e-6), cvxnn.solve(open_, tol=1e-6)
     assert solution.converged
     assert not solution.certificate.proven

@@ -184,7 +184,6 @@ def test_converged_needs_the_fresh_certificate(problem):
 
     class Liar:
         name = "liar"
-        problems, penalties = RFISTA.problems, RFISTA.penalties
         default_max_iter = RFISTA.default_max_iter
 
         def iterates(self, problem, start, stop, state, tol):

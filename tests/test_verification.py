@@ -465,14 +465,12 @@ def claimed(problem, weights, dual):
         return error.certificate
 
 
+BOUND = {name: choice.bound for name, choice in losses.LOSSES.items()}
 WITH_LOSSES = [
-    *(
-        (name, cls, "value_above", lambda value: 0.99 * value)
-        for name, cls in losses.LOSSES.items()
-    ),
+    *((name, cls, "value_above", lambda value: 0.99 * value) for name, cls in BOUND.items()),
     *(
         (name, cls, "dual_below", lambda value: 1.01 * value)
-        for name, cls in losses.LOSSES.items()
+        for name, cls in BOUND.items()
         if "dual_below" in vars(cls)
     ),
     ("huber", losses.HuberLoss, "_domain_below", lambda limit: 2 * limit),
@@ -498,7 +496,7 @@ def test_the_scale_of_weights_is_not_taken_on_trust(loss):
     """A loss that is divided by the wrong number."""
     run = solve(make_with_loss(loss), "newton")
     problem = run.problem.with_lam(run.problem.lam)
-    problem.loss = copy.deepcopy(problem.loss)
+    problem.data = dataclasses.replace(problem.data, loss=copy.deepcopy(problem.loss))
     for part in (problem.loss, problem.loss.base):
         part.row_weight = part.row_weight * 0.5
     wrong = cvxnn.certify(problem, run.weights, run.dual)
@@ -514,7 +512,7 @@ def test_nothing_that_is_checked_takes_part_in_the_check(solution, monkeypatch):
 
     suspects = (operators.ExpandedMatrix, operators.SignedMatrix, cones.Cones)
     groups = (penalties.GroupNorm, penalties.NeuronGroups, penalties.L1, penalties.L2)
-    of_losses = (losses._WeightedLoss, losses.WithIntercept, *losses.LOSSES.values())
+    of_losses = (losses.WeightedLoss, losses.WithIntercept, *BOUND.values())
     own = (penalties.NoPenalty, type(solution.problem))
     for cls in (*suspects, *groups, *of_losses, *own):
         for name, value in vars(cls).items():
@@ -578,11 +576,11 @@ def test_what_is_not_known_is_refused(relu):
     gated = solve(make_problem(), "rfista")
     for run in (gated, relu):
         problem = run.problem.with_lam(run.problem.lam)
-        problem.loss_name = "hinge"
+        problem.data = dataclasses.replace(problem.data, loss_name="hinge")
         with pytest.raises(NotImplementedError, match="loss 'hinge'"):
             cvxnn.verify(dataclasses.replace(run, problem=problem))
     problem = gated.problem.with_lam(gated.problem.lam)
-    problem.penalty_name = "pattern"
+    problem.data = dataclasses.replace(problem.data, penalty_name="pattern")
     with pytest.raises(NotImplementedError, match="penalty 'pattern'"):
         cvxnn.verify(dataclasses.replace(gated, problem=problem))
 

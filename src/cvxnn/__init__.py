@@ -76,10 +76,15 @@ _HOME = {
     "report": "reports",
 }
 
+# Modules of objects that settings may be, such as `cvxnn.losses.Huber(delta=0.5)`.
+_MODULES = ("losses", "penalties")
+
 __all__ = ["__version__", *sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"cvxnn.{name}")
     if name in _HOME:
         value = getattr(import_module(f"cvxnn.{_HOME[name]}"), name)
         globals()[name] = value
@@ -88,10 +93,12 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    return sorted({*globals(), *_HOME, *_MODULES})
 
 
 if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
+    from cvxnn import losses as losses
+    from cvxnn import penalties as penalties
     from cvxnn.certificates import Certificate as Certificate
     from cvxnn.certificates import CertificateError as CertificateError
     from cvxnn.certificates import certify as certify

@@ -28,7 +28,7 @@ from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import read_tensors
-from cvxnn.problems import ConvexProblem, lambda_max
+from cvxnn.problems import ConvexProblem, has_lambda_max, lambda_max
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import SOLVERS, choose, solve
 from cvxnn.solvers.results import Solution, Status
@@ -234,7 +234,7 @@ def _grid(problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: A
             raise ValueError("lams must be a list of positive numbers")
         return np.sort(grid)[::-1].copy()
     eps = check_number(EPS if eps is None else eps, "eps", minimum=0, strict=True, maximum=1)
-    if problem.penalty_name in ("l2", "none"):
+    if not has_lambda_max(problem):
         raise ValueError(f"penalty {problem.penalty_name!r} has no lambda_max: give lams")
     largest = lambda_max(problem)
     if largest == 0:
@@ -265,6 +265,14 @@ def _line(solution: Solution, k: int, total: int) -> str:
     )
 
 
+def _bytes_of(value: Any) -> bytes:
+    """All numbers of an array, which print in part only; anything else as it prints."""
+    if not hasattr(value, "shape"):
+        return repr(value).encode()
+    content = np.ascontiguousarray(to_numpy(value))
+    return f"{content.shape} {content.dtype}".encode() + content.tobytes()
+
+
 class _Checkpoint:
     """The finished points of a path in a safetensors file: data only, replaced as a whole."""
 
@@ -283,16 +291,15 @@ class _Checkpoint:
     def _fingerprint(self) -> str:
         """Of everything that a path depends on."""
         problem = self.problem
+        loss, penalty, X = problem.loss, problem.data.penalty, problem.operator.X
         digest = hashlib.sha256(f"{problem.kind} {problem.penalty_name} {self.tol!r}".encode())
-        delta = getattr(getattr(problem.loss, "base", problem.loss), "delta", None)
-        digest.update(f"{problem.loss_name} {delta} {problem.output_bias}".encode())
-        X = problem.operator.X
+        digest.update(f"{problem.loss_name} {problem.output_bias}".encode())
+        for settings in (loss.settings, penalty.settings):
+            for name, value in sorted(settings.items()):
+                digest.update(name.encode() + _bytes_of(value))
         data = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
-        loss = problem.loss
         for array in (*data, loss.Y, loss.row_weight, problem.operator.mask, self.grid):
-            content = np.ascontiguousarray(to_numpy(array))
-            digest.update(f"{content.shape} {content.dtype}".encode())
-            digest.update(content.tobytes())
+            digest.update(_bytes_of(array))
         return digest.hexdigest()
 
     def write(self, solutions: Sequence[Solution]) -> None:

@@ -11,20 +11,36 @@ known up to an error. A penalty that declares its rounding has all three.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
-from typing import ClassVar, Protocol
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, double
 from cvxnn.rounding import SQUARES, TINY, depth, down, tree_sum, up
-from cvxnn.validation import check_choice
+from cvxnn.validation import check_choice, check_object
 
 
 class Penalty(Protocol):
+    """A norm also has `dual_norm(G)`, its dual norm without lam: (C,), or (1,) if classes are
+    coupled. `lambda_max` and paths without `lams` need it."""
+
+    name: ClassVar[str]
     lam: float
+    neuron_norms: ClassVar[bool]  # whether it is lam sum_ik ||U_i^k||, for Newton and cones
+    squared_norm: ClassVar[bool]  # whether it is lam/2 ||U||^2, for least squares
     declares_rounding: ClassVar[bool]  # whether it has the three methods that come last
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it depends on beside lam, by name."""
+        ...
+
+    def with_lam(self, lam: float) -> Penalty:
+        """The same penalty at another strength > 0."""
+        ...
 
     def value(self, U: Array) -> float: ...
 
@@ -60,17 +76,35 @@ class Penalty(Protocol):
         ...
 
 
-class GroupNorm:
+class ScaledPenalty:
+    """What penalties with a strength share. Users choose one without lam, as `L1()`; the problem
+    gives it its own."""
+
+    neuron_norms: ClassVar[bool] = False
+    squared_norm: ClassVar[bool] = False
+    declares_rounding: ClassVar[bool] = False
+
+    def __init__(self, lam: float = 1.0) -> None:
+        self.lam = lam
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lam"}
+
+    def with_lam(self, lam: float) -> Self:
+        other = copy.copy(self)
+        other.lam = lam
+        return other
+
+
+class GroupNorm(ScaledPenalty):
     """g(U) = lam * sum over groups of ||U_group||_2; subclasses say what a group is.
 
     `group_norms` reduces over `axes`, keeping them as length 1 so that it broadcasts.
     """
 
     axes: ClassVar[tuple[int, ...]]
-    declares_rounding: ClassVar[bool] = True
-
-    def __init__(self, lam: float) -> None:
-        self.lam = lam
+    declares_rounding = True
 
     def group_norms(self, U: Array) -> Array:
         xp = array_namespace(U)
@@ -149,31 +183,34 @@ class GroupNorm:
 class NeuronGroups(GroupNorm):
     """lam * sum_{i,k} ||U_i^k||: the paper's penalty; a group is one neuron of one class."""
 
+    name = "neuron"
+    neuron_norms = True
     axes = (1,)
 
 
 class FeatureGroups(GroupNorm):
     """lam * sum_j ||U_{.j.}||: a group is one feature over all patterns and classes."""
 
+    name = "feature"
     axes = (0, 2)
 
 
 class L1(GroupNorm):
     """lam * sum |U|: every weight is a group."""
 
+    name = "l1"
     axes = ()
 
     def group_norms(self, U: Array) -> Array:
         return array_namespace(U).abs(U)
 
 
-class L2:
+class L2(ScaledPenalty):
     """g(U) = lam/2 ||U||^2, with g*(G) = ||G||^2 / (2 lam): no constraint on the dual variable."""
 
-    declares_rounding: ClassVar[bool] = True
-
-    def __init__(self, lam: float) -> None:
-        self.lam = lam
+    name = "l2"
+    squared_norm = True
+    declares_rounding = True
 
     def value(self, U: Array) -> float:
         U = double(U)
@@ -210,8 +247,17 @@ class NoPenalty:
     """g = 0, also any penalty with lam = 0. Its dual points satisfy M'Theta = 0, which scaling
     cannot achieve: the certificate projects them first (`certificates.unpenalised_bound`)."""
 
+    name: ClassVar[str] = "none"
     lam = 0.0
+    neuron_norms: ClassVar[bool] = True  # zero times any norm
+    squared_norm: ClassVar[bool] = True
     declares_rounding: ClassVar[bool] = True
+    settings: ClassVar[dict[str, Any]] = {}
+
+    def with_lam(self, lam: float) -> NoPenalty:
+        if lam != 0:
+            raise ValueError(f"penalty 'none' has no strength: lam must be 0, got {lam:g}")
+        return self
 
     def value(self, U: Array) -> float:
         return 0.0
@@ -239,18 +285,20 @@ class NoPenalty:
         return np.zeros(G.shape[2])
 
 
-PENALTIES: dict[str, Callable[[float], Penalty]] = {
-    "neuron": NeuronGroups,
-    "feature": FeatureGroups,
-    "l1": L1,
-    "l2": L2,
+PENALTIES: Mapping[str, type[Any]] = {
+    cls.name: cls for cls in (NeuronGroups, FeatureGroups, L1, L2, NoPenalty)
 }
 
 
-def make_penalty(name: str, lam: float) -> Penalty:
-    name = check_choice(name, "penalty", [*PENALTIES, "none"])
-    if name == "none":
-        if lam != 0:
-            raise ValueError(f"penalty 'none' has no strength: lam must be 0, got {lam:g}")
-        return NoPenalty()
-    return PENALTIES[name](lam) if lam > 0 else NoPenalty()
+def choose_penalty(penalty: str | Penalty) -> Penalty:
+    """The object behind a name; an object is taken as it is. Neither has its strength yet."""
+    if isinstance(penalty, str):
+        chosen: Penalty = PENALTIES[check_choice(penalty, "penalty", PENALTIES)]()
+        return chosen
+    return check_object(penalty, "penalty", "with_lam", PENALTIES)
+
+
+def make_penalty(penalty: str | Penalty, lam: float) -> Penalty:
+    """The penalty at the strength lam >= 0."""
+    chosen = choose_penalty(penalty)
+    return chosen.with_lam(lam) if lam > 0 else NoPenalty()

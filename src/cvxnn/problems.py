@@ -15,7 +15,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from operator import attrgetter
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -35,12 +36,13 @@ from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.cones.singular import PatternWarning, treat_singular
 from cvxnn.least_squares import KernelFactor, RangeComplement
-from cvxnn.losses import Loss, make_loss
+from cvxnn.losses import LOSSES, Loss, LossChoice, choose_loss, make_loss
 from cvxnn.memory import DOUBLE, check_memory, problem_bytes, weight_bytes
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
 from cvxnn.patterns import Patterns, unit_scale, warn_about_small
-from cvxnn.penalties import PENALTIES, Penalty, make_penalty
+from cvxnn.penalties import PENALTIES, Penalty, choose_penalty, make_penalty
+from cvxnn.problem_data import ProblemData
 from cvxnn.proofs import Multipliers
 from cvxnn.smooth import Smooth
 from cvxnn.threads import cached_property
@@ -52,10 +54,17 @@ from cvxnn.validation import (
     check_number,
     check_problem,
     check_targets,
+    name_of,
+    offers,
     same_library,
 )
 
 _BLOCK = 2**22  # products of rows and neurons held at a time
+
+
+def _from_data(name: str) -> Any:
+    """An attribute of the data as one of the problem."""
+    return property(attrgetter(f"data.{name}"))
 
 
 class ConvexProblem:
@@ -67,20 +76,35 @@ class ConvexProblem:
 
     kind: ClassVar[str]
     network: Any  # weights -> the network they stand for
-    kernel_factor: Any  # the factored kernel M M'; see `KernelFactor.fits`
 
-    patterns: Patterns
-    operator: Any
-    loss: Loss
-    penalty: Penalty
-    penalty_name: str
-    loss_name: str
+    data: ProblemData
     lam: float
-    bias: bool
-    output_bias: bool
-    normalize: bool
-    flat_targets: bool
-    column_scale: np.ndarray
+    penalty: Penalty  # at the strength lam
+
+    patterns: Patterns = _from_data("patterns")
+    operator: Any = _from_data("operator")
+    operator_double: Any = _from_data("operator_double")
+    kernel_factor: KernelFactor = _from_data("kernel_factor")
+    loss: Loss = _from_data("loss")
+    loss_name: str = _from_data("loss_name")
+    penalty_name: str = _from_data("penalty_name")
+    bias: bool = _from_data("bias")
+    output_bias: bool = _from_data("output_bias")
+    normalize: bool = _from_data("normalize")
+    flat_targets: bool = _from_data("flat_targets")
+    column_scale: np.ndarray = _from_data("column_scale")
+    _range_complements: dict[str, RangeComplement] = _from_data("range_complements")
+
+    @classmethod
+    def _of(cls, data: ProblemData, lam: float) -> Self:
+        """The problem of data that were checked before."""
+        problem = cls.__new__(cls)
+        problem._pose(data, lam)
+        return problem
+
+    def _pose(self, data: ProblemData, lam: float) -> None:
+        self.data, self.lam = data, check_number(lam, "lam", minimum=0)
+        self.penalty = make_penalty(data.penalty, self.lam)
 
     @property
     def weight_shape(self) -> tuple[int, int, int]:
@@ -106,11 +130,6 @@ class ConvexProblem:
     def smooth(self) -> Smooth:
         """A new one at each use: it remembers the points of one run."""
         return Smooth(self.operator, self.loss)
-
-    @cached_property
-    def operator_double(self) -> Any:
-        """The operator in float64, which certificates are computed with."""
-        return self.operator.in_double()
 
     def objective(self, weights: Any) -> float:
         """f(M U) + g(U)."""
@@ -151,15 +170,12 @@ class ConvexProblem:
         return B - ones * (xp.sum(ones * B, axis=0) / size)
 
     def _outside_operator(self, B: Array) -> Array:
-        method = RangeComplement.method_for(self.operator_double)
-        if method not in self._range_complements:
-            self._range_complements[method] = RangeComplement(self.operator_double, method)
-        return self._range_complements[method].of(B)
-
-    @cached_property
-    def _range_complements(self) -> dict[str, RangeComplement]:
-        """By method: a short time limit asks for another one."""
-        return {}
+        """Outside range(M), which is that of [M, -M] too."""
+        operator, known = self.data.operator_double, self.data.range_complements
+        method = RangeComplement.method_for(operator)
+        if method not in known:
+            known[method] = RangeComplement(operator, method)
+        return known[method].of(B)
 
     def _output_bias(self, U: Array) -> np.ndarray | None:
         """The best output bias for these weights."""
@@ -175,11 +191,10 @@ class ConvexProblem:
         about that, in words."""
         return U, ()
 
-    def with_lam(self, lam: float) -> Any:
-        """The same problem at another penalty strength; data and operator are shared."""
+    def with_lam(self, lam: float) -> Self:
+        """The same problem at another penalty strength; the data are shared."""
         other = copy.copy(self)
-        other.lam = check_number(lam, "lam", minimum=0)
-        other.penalty = make_penalty(self.penalty_name, other.lam)
+        other._pose(self.data, lam)
         return other
 
     def _check_blocks(self, weights: Any, shape: tuple[int, int, int], name: str) -> Array:
@@ -209,9 +224,11 @@ class CGReLU(ConvexProblem):
     patterns : `Patterns` of this X.
     lam : penalty strength >= 0, exactly as in the formula; nothing is rescaled.
     loss : "squared", 1/(2nC) ||Z - Y||^2; "huber", linear beyond residuals of `huber_delta` (1.35);
-        "logistic" for Y of -1 and 1; "softmax" for rows Y of probabilities, one-hot or not.
+        "logistic" for Y of -1 and 1; "softmax" for rows Y of probabilities, one-hot or not. Or an
+        object: one of `cvxnn.losses` such as `Huber(delta=0.5)`, or a `LossChoice` of your own.
     sample_weight : (n,) positive numbers; n becomes their sum, and rows count accordingly.
-    penalty : "neuron" (the paper's), "feature", "l1", "l2" (lam/2 ||U||^2) or "none".
+    penalty : "neuron" (the paper's), "feature", "l1", "l2" (lam/2 ||U||^2) or "none". Or an object:
+        one of `cvxnn.penalties` such as `L1()`, or one of your own; its strength becomes `lam`.
     bias : give each neuron an intercept, a column of ones inside its group.
     output_bias : add an intercept to each output, which is not penalised.
     normalize : solve for columns of unit norm, the paper's setting. The certificate then bounds
@@ -230,40 +247,28 @@ class CGReLU(ConvexProblem):
         patterns: Patterns,
         lam: float,
         *,
-        loss: str = "squared",
-        penalty: str = "neuron",
+        loss: str | LossChoice = "squared",
+        penalty: str | Penalty = "neuron",
         bias: bool = False,
         output_bias: bool = False,
         normalize: bool = False,
         sample_weight: Any = None,
         huber_delta: float | None = None,
     ) -> None:
-        X = check_features(X)
-        Y, self.flat_targets = check_targets(Y, X)
-        self.bias = check_flag(bias, "bias")
-        self.output_bias = check_flag(output_bias, "output_bias")
-        self.normalize = check_flag(normalize, "normalize")
-        self.lam = check_number(lam, "lam", minimum=0)
-        self.penalty_name = penalty
-        self.penalty = make_penalty(penalty, self.lam)
-        self.loss_name = loss
-        self.loss = make_loss(
-            loss,
+        X, chosen = check_features(X), choose_penalty(penalty)
+        make_penalty(chosen, check_number(lam, "lam", minimum=0))  # refused before any work
+        data = _make_data(
+            X,
             Y,
+            patterns,
+            choose_loss(loss, huber_delta),
+            chosen,
+            bias=bias,
+            output_bias=output_bias,
+            normalize=normalize,
             sample_weight=sample_weight,
-            intercept=self.output_bias,
-            huber_delta=huber_delta,
         )
-        if not isinstance(patterns, Patterns):
-            raise TypeError(
-                f"patterns must be Patterns, got {type(patterns).__name__}; "
-                "see sample_patterns, Patterns.from_gates and Patterns.from_mask"
-            )
-        patterns.check_belong_to(X)
-        self.patterns = patterns
-        _check_size(X, len(patterns), cones=False, copies=self.bias + self.normalize)
-        X, self.column_scale = _design_matrix(X, self.bias, self.normalize)
-        self.operator = expanded_matrix(X, patterns.mask)
+        self._pose(data, lam)
 
     def network(self, weights: Any) -> GatedReLUNetwork:
         """The gated network with these weights, in the units of the raw X (theorem 2.2)."""
@@ -275,10 +280,6 @@ class CGReLU(ConvexProblem):
             b2=self._output_bias(U),
             flat_output=self.flat_targets,
         )
-
-    @cached_property
-    def kernel_factor(self) -> KernelFactor:
-        return KernelFactor(self.operator_double)
 
 
 class CReLU(ConvexProblem):
@@ -305,7 +306,7 @@ class CReLU(ConvexProblem):
         patterns: Patterns,
         lam: float,
         *,
-        loss: str = "squared",
+        loss: str | LossChoice = "squared",
         bias: bool = False,
         output_bias: bool = False,
         normalize: bool = False,
@@ -314,56 +315,58 @@ class CReLU(ConvexProblem):
         huber_delta: float | None = None,
     ) -> None:
         check_choice(singular, "singular", ("replace", "keep", "raise"))
-        X = to_numpy(check_features(X), keep_sparse=True)
-        settings: dict[str, Any] = {
-            "loss": loss,
-            "bias": bias,
-            "output_bias": output_bias,
-            "normalize": normalize,
-            "sample_weight": sample_weight,
-            "huber_delta": huber_delta,
-        }
-        gated = CGReLU(X, Y, patterns, lam, **settings)
-        cones = _make_cones(gated)
+        gated = CGReLU(
+            to_numpy(check_features(X), keep_sparse=True),
+            Y,
+            patterns,
+            lam,
+            loss=loss,
+            bias=bias,
+            output_bias=output_bias,
+            normalize=normalize,
+            sample_weight=sample_weight,
+            huber_delta=huber_delta,
+        )
+        data, cones = gated.data, _make_cones(gated.data)
         notes = cones.tie_notes()
         if singular != "keep" and cones.singular.any():
             if singular == "raise":
                 found = np.flatnonzero(cones.singular).tolist()
                 raise ValueError(f"patterns: the cones of {found} are singular")
-            foreign = not gated.bias and np.any(patterns.gate_bias)  # None is as good as zeros
-            patterns, treated = treat_singular(patterns, cones, gated.column_scale, gated.bias)
+            foreign = not data.bias and np.any(patterns.gate_bias)  # None is as good as zeros
+            patterns, treated = treat_singular(patterns, cones, data.column_scale, data.bias)
             warnings.warn(_in_short(treated, bool(foreign)), PatternWarning, stacklevel=2)
-            gated = CGReLU(X, Y, patterns, lam, **settings)
-            cones, notes = _make_cones(gated), notes + treated
-        self._adopt(gated, cones, notes)
+            data = data.with_patterns(patterns)
+            cones, notes = _make_cones(data), notes + treated
+        self._pose(data, lam)
+        self.cones, self.notes = cones, notes
 
     @classmethod
     def from_gated(cls, gated: CGReLU) -> CReLU:
         """The C-ReLU problem whose relaxation a given C-GReLU problem is; patterns are kept."""
-        if gated.penalty_name not in ("neuron", "none"):
+        if not offers(gated.data.penalty, "neuron_norms"):
             raise ValueError(
                 f"C-ReLU has the neuron penalty; the gated problem has {gated.penalty_name!r}"
             )
         if not in_numpy(gated.operator.X):
             raise TypeError("C-ReLU works on NumPy data; build the gated problem from NumPy arrays")
-        problem = cls.__new__(cls)
-        cones = _make_cones(gated)
-        problem._adopt(gated, cones, cones.tie_notes())
+        problem = cls._of(gated.data, gated.lam)
+        problem.cones = _make_cones(gated.data)
+        problem.notes = problem.cones.tie_notes()
         return problem
 
-    def _adopt(self, gated: CGReLU, cones: Cones, notes: tuple[str, ...]) -> None:
-        self.gated, self.cones, self.notes = gated, cones, notes
-        self.patterns, self.loss, self.lam = gated.patterns, gated.loss, gated.lam
-        self.penalty, self.penalty_name = gated.penalty, gated.penalty_name
-        self.loss_name, self.output_bias = gated.loss_name, gated.output_bias
-        self.bias, self.normalize = gated.bias, gated.normalize
-        self.column_scale, self.flat_targets = gated.column_scale, gated.flat_targets
-        self.operator = SignedMatrix(gated.operator)
+    @property
+    def gated(self) -> CGReLU:
+        """The gated relaxation: the same data without the cones."""
+        return CGReLU._of(self.data, self.lam)
 
-    def with_lam(self, lam: float) -> CReLU:
-        other = super().with_lam(lam)
-        other.gated = self.gated.with_lam(lam)
-        return other
+    @cached_property
+    def operator(self) -> SignedMatrix:
+        return SignedMatrix(self.data.operator)
+
+    @cached_property
+    def operator_double(self) -> SignedMatrix:
+        return SignedMatrix(self.data.operator_double)
 
     @property
     def pattern_of_block(self) -> np.ndarray:
@@ -507,14 +510,6 @@ class CReLU(ConvexProblem):
                 Z[rows, k] = np.maximum(X[rows] @ U[live, :, k].T, 0.0) @ signs
         return Z
 
-    @property
-    def kernel_factor(self) -> KernelFactor:
-        return self.gated.kernel_factor
-
-    def _outside_operator(self, B: Array) -> Array:
-        """Outside range(M): a dual point of the gated relaxation, hence of this problem."""
-        return self.gated._outside_operator(B)
-
 
 def check_weights_fit(problem: ConvexProblem, further: int = 0) -> None:
     """Refuse work on weights that will not fit into memory, with so many `further` bytes."""
@@ -527,16 +522,22 @@ def lambda_max(problem: ConvexProblem) -> float:
     """The smallest lam for which the zero model is optimal: the dual norm of M' grad f(0), for
     C-ReLU that of its projections onto the cones, which is smaller."""
     check_problem(problem)
-    name = problem.penalty_name
-    if name in ("l2", "none"):
-        raise ValueError(f"penalty {name!r} has no lambda_max: no strength gives the zero model")
+    if not has_lambda_max(problem):
+        raise ValueError(
+            f"penalty {problem.penalty_name!r} has no lambda_max: no strength gives the zero model"
+        )
     xp = array_namespace(problem.loss.Y)
     gradient = problem.loss.gradient(xp.zeros_like(double(problem.loss.Y)))
     check_weights_fit(problem)
     correlation = problem.operator_double.adjoint(gradient)
     if isinstance(problem, CReLU):
         return _largest_projection(problem, correlation)
-    return float(xp.max(PENALTIES[name](1.0).dual_norm(correlation)))  # type: ignore[attr-defined]
+    return float(xp.max(problem.data.penalty.dual_norm(correlation)))  # type: ignore[attr-defined]
+
+
+def has_lambda_max(problem: ConvexProblem) -> bool:
+    """Whether a large enough lam gives the zero model: a penalty that is a norm has a dual one."""
+    return hasattr(problem.data.penalty, "dual_norm")
 
 
 def _largest_projection(problem: CReLU, G: np.ndarray) -> float:
@@ -560,17 +561,57 @@ def _in_short(treated: Sequence[str], foreign: bool) -> str:
     return "; ".join([*(cause if foreign else []), *treated[:3], *more])
 
 
-def _make_cones(gated: CGReLU) -> Cones:
+def _make_cones(data: ProblemData) -> Cones:
     """The cones of a problem's patterns, with its gates as interior points in its own units."""
-    patterns, scale = gated.patterns, gated.column_scale
-    _check_size(gated.operator.X, len(patterns), cones=True)
+    patterns, scale = data.patterns, data.column_scale
+    _check_size(data.operator.X, len(patterns), cones=True)
     gates = None
     if patterns.gates is not None and patterns.gate_bias is not None:
-        if gated.bias:
+        if data.bias:
             gates = np.vstack([patterns.gates, patterns.gate_bias]) * scale[:, None]
         else:  # a gate with a bias is no point of a cone without one
             gates = np.where(patterns.gate_bias == 0, patterns.gates * scale[:, None], 0.0)
-    return Cones(gated.operator_double.X, patterns.mask, gates)
+    return Cones(data.operator_double.X, patterns.mask, gates)
+
+
+def _make_data(
+    X: Array,
+    Y: Any,
+    patterns: Patterns,
+    loss: LossChoice,
+    penalty: Penalty,
+    *,
+    bias: bool,
+    output_bias: bool,
+    normalize: bool,
+    sample_weight: Any,
+) -> ProblemData:
+    """The data of a problem, checked. The size is checked before anything large is made."""
+    Y, flat_targets = check_targets(Y, X)
+    bias, normalize = check_flag(bias, "bias"), check_flag(normalize, "normalize")
+    output_bias = check_flag(output_bias, "output_bias")
+    bound = make_loss(loss, Y, sample_weight=sample_weight, intercept=output_bias)
+    if not isinstance(patterns, Patterns):
+        raise TypeError(
+            f"patterns must be Patterns, got {type(patterns).__name__}; "
+            "see sample_patterns, Patterns.from_gates and Patterns.from_mask"
+        )
+    patterns.check_belong_to(X)
+    _check_size(X, len(patterns), cones=False, copies=bias + normalize)
+    X, column_scale = _design_matrix(X, bias, normalize)
+    return ProblemData(
+        patterns=patterns,
+        operator=expanded_matrix(X, patterns.mask),
+        loss=bound,
+        loss_name=name_of(loss, LOSSES),
+        penalty=penalty,
+        penalty_name=name_of(penalty, PENALTIES),
+        bias=bias,
+        output_bias=output_bias,
+        normalize=normalize,
+        flat_targets=flat_targets,
+        column_scale=column_scale,
+    )
 
 
 def _check_size(X: Array, p: int, *, cones: bool, copies: int = 0) -> None:
@@ -590,5 +631,5 @@ def _design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.nda
         return X, np.ones(X.shape[1])
     data = to_numpy(X, keep_sparse=True)
     scale = unit_scale(data)
-    warn_about_small(data, scale, stacklevel=3)
+    warn_about_small(data, scale, stacklevel=4)
     return divide_columns(X, scale), scale

@@ -46,6 +46,7 @@ from cvxnn.rounding import (
     tree_sum,
     up,
 )
+from cvxnn.validation import offers
 
 if TYPE_CHECKING:
     from cvxnn.problems import ConvexProblem, CReLU
@@ -90,7 +91,7 @@ def obstacles(problem: ConvexProblem) -> tuple[str, ...]:
     arithmetic that is not IEEE's."""
     found = []
     for part, name in ((problem.loss, problem.loss_name), (problem.penalty, problem.penalty_name)):
-        if not getattr(part, "declares_rounding", False):
+        if not offers(part, "declares_rounding"):
             found.append(f"{name!r} does not declare its rounding errors")
     if not gradual_underflow():
         found.append("this thread flushes small numbers to zero")
@@ -229,8 +230,8 @@ def _magnitudes(operator: Any, R: np.ndarray, n: int) -> np.ndarray:
 def _fine(problem: ConvexProblem, G: np.ndarray, error: np.ndarray, precise: float) -> bool:
     """Whether the error of the products costs no more than `precise` of the scaling, or of the
     conjugate of a penalty that is no norm."""
-    smooth = problem.penalty_name == "l2" or problem.lam == 0
-    size = float(np.max(np.abs(G), initial=0.0)) if smooth else problem.lam
+    norm = hasattr(problem.penalty, "dual_norm")
+    size = problem.lam if norm else float(np.max(np.abs(G), initial=0.0))
     return bool(np.max(error, initial=0.0) <= precise * size)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,35 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise ValueError(f"unknown {name} {value!r}; {suggest(value, choices)}")
     return value
+
+
+def check_object(value: Any, name: str, method: str, named: Mapping[str, type]) -> Any:
+    """An object that has `method`, for arguments that are one of the names or such an object."""
+    if isinstance(value, type) and hasattr(value, method):
+        raise TypeError(
+            f"{name} must be a name or an object, got the class {value.__name__}: "
+            f"write {value.__name__}(...)"
+        )
+    if not callable(getattr(value, method, None)):
+        raise TypeError(
+            f"{name} must be one of {list(named)}, or an object with the method {method!r}, "
+            f"got {_describe(value)}"
+        )
+    return value
+
+
+def name_of(value: Any, named: Mapping[str, type]) -> str:
+    """The name of a loss or a penalty. One of the user's own goes by its attribute `name`, or by
+    that of its class where it has none, or has inherited one that belongs to another class."""
+    name = getattr(value, "name", None)
+    if name is None or named.get(name, type(value)) is not type(value):
+        return type(value).__name__
+    return str(name)
+
+
+def offers(value: Any, quality: str) -> bool:
+    """Whether a loss or a penalty declares a quality; one that says nothing does not have it."""
+    return bool(getattr(value, quality, False))
 
 
 def check_random_state(value: Any) -> np.random.Generator:

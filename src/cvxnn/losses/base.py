@@ -48,8 +48,11 @@ class Root:
 class Loss(Protocol):
     Y: Array  # (n, C) targets
     row_weight: Array  # (n, 1), w / s
+    settings: dict[str, Any]  # its numbers by name, such as the delta of a huber
     affine_gradient: bool  # of a quadratic
+    least_squares: bool  # whether it is 1/(2s) ||Z - Y||^2, without weights and output bias
     has_sample_weights: bool
+    has_root: bool  # whether it has `by_output`, `around` and `root`, which Newton needs
     declares_rounding: bool  # whether it has the three methods that come last
 
     def value(self, Z: Array) -> float:
@@ -120,21 +123,38 @@ class Loss(Protocol):
         ...
 
 
-class _WeightedLoss:
-    """What the losses share: targets, row weights, and no equations in the dual."""
+class WeightedLoss:
+    """What the losses share: targets, row weights, settings, and no equations in the dual."""
 
     affine_gradient = False
+    least_squares = False
     coupled = False  # outputs
     translates = False  # whether only Z - Y matters
     declares_rounding = False
 
-    def __init__(self, Y: Array, row_weight: Array | None = None) -> None:
-        self.Y = Y
+    def __init__(self, Y: Array, row_weight: Array | None = None, **settings: Any) -> None:
+        self.Y, self.settings = Y, settings
         n, C = Y.shape
         if row_weight is None:
             row_weight = np.full((n, 1), 1.0 / (n if self.coupled else n * C))
         xp = array_namespace(Y)
         self.row_weight = like(Y, row_weight, dtype=xp.float64)
+
+    @classmethod
+    def bind(cls, Y: Array, sample_weight: np.ndarray | None = None, **settings: Any) -> Self:
+        """The loss of these targets, with rows that count in proportion to weights (n,)."""
+        if sample_weight is None:
+            return cls(Y, None, **settings)
+        n_terms = 1 if cls.coupled else Y.shape[1]  # of each row
+        return cls(Y, sample_weight[:, None] / (sample_weight.sum() * n_terms), **settings)
+
+    def check_targets(self, intercept: bool) -> None:
+        """Raise a ValueError for targets that this loss is not made for, or for which no finite
+        model is optimal; `intercept` says whether there is an output bias."""
+
+    @property
+    def has_root(self) -> bool:
+        return hasattr(self, "root")
 
     @property
     def has_sample_weights(self) -> bool:
@@ -171,7 +191,7 @@ class _WeightedLoss:
         return [plain._with(plain.Y[:, [k]]) for k in range(plain.Y.shape[1])]
 
     def _with(self, Y: Array) -> Self:
-        return type(self)(Y, to_numpy(self.row_weight))
+        return type(self)(Y, to_numpy(self.row_weight), **self.settings)
 
     def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """Targets and row weights in NumPy float64."""

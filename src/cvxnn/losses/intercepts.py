@@ -16,6 +16,8 @@ class WithIntercept:
     """min_b f(Z + 1 b') as a loss of Z. Its gradient is that of f at the minimum, whose columns
     sum to zero, and that equation is all it adds to the dual: f* is the same on it."""
 
+    least_squares = False
+
     def __init__(
         self,
         base: Any,
@@ -30,10 +32,10 @@ class WithIntercept:
         self.base = base
         self._start, self._warm = start, warm
         self._recent: list[tuple[Array, np.ndarray]] = []  # predictions and their intercepts
-        self.Y, self.row_weight = base.Y, base.row_weight
+        self.Y, self.row_weight, self.settings = base.Y, base.row_weight, base.settings
         self.affine_gradient = base.affine_gradient
         self.coupled, self.has_sample_weights = base.coupled, base.has_sample_weights
-        self.declares_rounding = base.declares_rounding
+        self.has_root, self.declares_rounding = base.has_root, base.declares_rounding
         self._plain = base.in_numpy() if not isinstance(base.Y, np.ndarray) else base
         self._centre: np.ndarray | float = 0.0
         self._centred, self._plain_centred = base, self._plain

@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 
 from cvxnn import rounding
-from cvxnn.arrays import Array, array_namespace, double
-from cvxnn.losses.base import BALANCED, Root, _WeightedLoss, column_roots
+from cvxnn.arrays import Array, array_namespace, double, to_numpy
+from cvxnn.losses.base import BALANCED, Root, WeightedLoss, column_roots
 from cvxnn.rounding import UNIT, Ball, depth, down, tree_sum, up
 
 
-class LogisticLoss(_WeightedLoss):
+class LogisticLoss(WeightedLoss):
     """With q = -s/w y Theta in [0, 1], f*(Theta) = 1/s sum w (q log q + (1 - q) log(1 - q))."""
 
     declares_rounding = True
+
+    def check_targets(self, intercept: bool) -> None:
+        Y = to_numpy(self.Y)
+        if not np.all(np.abs(Y) == 1):
+            raise ValueError("Y must hold -1 and 1 for the logistic loss")
+        if intercept and np.any(np.all(Y[0] == Y, axis=0)):
+            raise ValueError("Y has one class only: with an intercept, no finite model is optimal")
 
     def value(self, Z: Array) -> float:
         margin = double(self.Y) * double(Z)
@@ -94,7 +101,7 @@ class LogisticLoss(_WeightedLoss):
         return _less(gain, tau, linear, quadratic)
 
 
-class SoftmaxLoss(_WeightedLoss):
+class SoftmaxLoss(WeightedLoss):
     """With q = Y + s/w Theta >= 0 and t the row sums of Y, which are those of q,
     f*(Theta) = 1/s sum w (sum_k q log q - t log t). Targets that are not certain seldom sum to
     exactly 1 in floating-point numbers; t makes up for it."""
@@ -106,6 +113,19 @@ class SoftmaxLoss(_WeightedLoss):
         super().__init__(Y, row_weight)
         Y = double(Y)
         self._total = array_namespace(Y).sum(Y, axis=1, keepdims=True)
+
+    def check_targets(self, intercept: bool) -> None:
+        Y = to_numpy(self.Y)
+        if Y.shape[1] < 2:
+            raise ValueError(
+                "Y must have a column for each class for the softmax loss, got one column"
+            )
+        if np.any(Y < 0) or not np.allclose(Y.sum(axis=1), 1.0, rtol=0, atol=1e-6):
+            raise ValueError("Y must hold rows of probabilities (one-hot) for the softmax loss")
+        if intercept and not np.all(Y.any(axis=0)):
+            raise ValueError(
+                "Y has a class that never occurs: with an intercept, no finite model is optimal"
+            )
 
     def value(self, Z: Array) -> float:
         Z = double(Z)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, double, to_numpy
-from cvxnn.losses.base import Root, _WeightedLoss, column_roots
+from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.losses.base import Root, WeightedLoss, column_roots
 from cvxnn.rounding import TINY, Ball, down, slack, up
 
 HUBER_DELTA = 1.35  # 95 % efficient for normal errors of unit variance
 
 
-class SquaredLoss(_WeightedLoss):
+class SquaredLoss(WeightedLoss):
     """-f*(Theta) = -<Theta, Y> - 1/2 sum s/w Theta^2, so the best scaling is a parabola's vertex,
     clipped to what is allowed."""
 
     affine_gradient = True
     translates = True
     declares_rounding = True
+
+    @property
+    def least_squares(self) -> bool:  # type: ignore[override]
+        return self.affine_gradient and not self.has_sample_weights
 
     def value(self, Z: Array) -> float:
         R = double(Z) - double(self.Y)
@@ -112,11 +116,8 @@ class HuberLoss(SquaredLoss):
     def __init__(
         self, Y: Array, row_weight: Array | None = None, delta: float = HUBER_DELTA
     ) -> None:
-        super().__init__(Y, row_weight)
+        super().__init__(Y, row_weight, delta=delta)
         self.delta = delta
-
-    def _with(self, Y: Array) -> Self:
-        return type(self)(Y, to_numpy(self.row_weight), self.delta)
 
     def _residual(self, Z: Array) -> tuple[Array, Array]:
         """The residual, and the part of it that is not beyond delta."""

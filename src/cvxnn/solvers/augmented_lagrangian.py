@@ -85,8 +85,6 @@ class AL:
     """
 
     name: ClassVar[str] = "al"
-    problems: ClassVar[frozenset[str]] = frozenset({"C-ReLU"})
-    penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups", "NoPenalty"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 200_000, "paper": 10_000}
     patience: ClassVar[int] = 50_000  # an outer iteration alone may take max_inner
 
@@ -118,6 +116,9 @@ class AL:
         """The multipliers of all rows for all blocks, and a step of them."""
         n, C = problem.loss.Y.shape
         return 2 * problem.operator.X.dtype.itemsize * len(problem.patterns) * 2 * C * n
+
+    def handles(self, problem: CReLU) -> bool:
+        return problem.kind == "C-ReLU"
 
     def iterates(
         self,

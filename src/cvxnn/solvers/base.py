@@ -50,15 +50,15 @@ class StalledError(Exception):
 
 
 class Solver(Protocol):
-    """`problems` and `penalties` name what it handles, `losses` too unless it handles all of them;
-    `dense_only` says that sparse data are not among it. `default_max_iter` is by stopping rule.
-    A method may have `carry_on(problem, before, last, share)`: the state for a path's next point
-    from those of the last two, `share` being the next step of lam relative to the last one, and
-    `further_bytes(problem)`: what it needs beside weights, for a refusal before it is too late."""
+    """`default_max_iter` is by stopping rule. A method may also have
+
+    handles(problem) : whether it can solve the problem; without it, the method takes every one.
+    carry_on(problem, before, last, share) : the state for a path's next point from those of the
+        last two; `share` is the next step of lam relative to the last one.
+    further_bytes(problem) : what it needs beside weights, for a refusal before it is too late.
+    """
 
     name: ClassVar[str]
-    problems: ClassVar[frozenset[str]]
-    penalties: ClassVar[frozenset[str]]
     default_max_iter: ClassVar[dict[str, int]]
 
     def iterates(

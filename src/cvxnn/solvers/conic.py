@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -30,10 +30,6 @@ class CVXPY:
     licence, ... `settings` are handed to it as they are."""
 
     name: ClassVar[str] = "cvxpy"
-    penalties: ClassVar[frozenset[str]] = frozenset(
-        {"NeuronGroups", "FeatureGroups", "L1", "L2", "NoPenalty"}
-    )
-    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU", "C-ReLU"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
     backend: str = "CLARABEL"
@@ -42,6 +38,11 @@ class CVXPY:
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str):
             raise TypeError(f"backend must be a solver's name, got {self.backend!r}")
+
+    def handles(self, problem: Any) -> bool:
+        """What there is a formula for."""
+        known = problem.lam == 0 or problem.penalty_name in _PENALTIES
+        return known and problem.loss_name in _LOSSES
 
     def further_bytes(self, problem: Any) -> int:
         """The expanded matrix, which nothing else forms."""
@@ -128,29 +129,47 @@ def program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
 
 def _loss(cp: Any, problem: Any, fits: list[Any], Y: np.ndarray) -> Any:
     w = to_numpy(problem.loss.row_weight)[:, 0]
-    name, pairs = problem.loss_name, list(zip(fits, Y.T, strict=True))
-    if name == "squared":
-        return sum(w @ cp.square(fit - y) for fit, y in pairs) / 2
-    if name == "huber":  # CVXPY's is twice ours
-        delta = getattr(problem.loss, "base", problem.loss).delta
-        return sum(w @ cp.huber(fit - y, delta) for fit, y in pairs) / 2
-    if name == "logistic":
-        return sum(w @ cp.logistic(cp.multiply(-y, fit)) for fit, y in pairs)
+    return _LOSSES[problem.loss_name](cp, w, fits, Y, **problem.loss.settings)
+
+
+def _squared(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray) -> Any:
+    return sum(w @ cp.square(fit - y) for fit, y in zip(fits, Y.T, strict=True)) / 2
+
+
+def _huber(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray, delta: float) -> Any:
+    """CVXPY's is twice ours."""
+    return sum(w @ cp.huber(fit - y, delta) for fit, y in zip(fits, Y.T, strict=True)) / 2
+
+
+def _logistic(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray) -> Any:
+    return sum(w @ cp.logistic(cp.multiply(-y, fit)) for fit, y in zip(fits, Y.T, strict=True))
+
+
+def _softmax(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray) -> Any:
     Z = cp.vstack(fits).T
     return w @ (cp.log_sum_exp(Z, axis=1) - cp.sum(cp.multiply(Y, Z), axis=1))
 
 
 def _penalty(cp: Any, problem: Any, U: list[Any]) -> Any:
-    name, lam = problem.penalty_name, problem.lam
-    if lam == 0:
+    if problem.lam == 0:
         return 0
-    if name == "neuron":
-        return lam * sum(cp.sum(cp.norm(u, 2, axis=1)) for u in U)
-    if name == "feature":
-        return lam * cp.sum(cp.norm(cp.vstack(U), 2, axis=0))
-    if name == "l1":
-        return lam * sum(cp.sum(cp.abs(u)) for u in U)
-    return lam / 2 * sum(cp.sum_squares(u) for u in U)
+    return problem.lam * _PENALTIES[problem.penalty_name](cp, U)
+
+
+# The formulas, by the names of what they stand for: those of losses, and those of penalties over
+# lam. They are written for CVXPY on their own, so that the oracle is independent.
+_LOSSES: dict[str, Callable[..., Any]] = {
+    "squared": _squared,
+    "huber": _huber,
+    "logistic": _logistic,
+    "softmax": _softmax,
+}
+_PENALTIES: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "neuron": lambda cp, U: sum(cp.sum(cp.norm(u, 2, axis=1)) for u in U),
+    "feature": lambda cp, U: cp.sum(cp.norm(cp.vstack(U), 2, axis=0)),
+    "l1": lambda cp, U: sum(cp.sum(cp.abs(u)) for u in U),
+    "l2": lambda cp, U: sum(cp.sum_squares(u) for u in U) / 2,
+}
 
 
 def import_cvxpy() -> Any:

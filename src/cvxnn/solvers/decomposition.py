@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cvxnn import budget
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, is_sparse
 from cvxnn.budget import Budget, OutOfTimeError
 from cvxnn.decompositions import FUNCTIONS, decompose
-from cvxnn.problems import CReLU
+from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 from cvxnn.solvers.choice import choose_gated
 from cvxnn.solvers.results import Status
@@ -29,10 +29,7 @@ class ConeDecomposition:
     """`method` as in `cvxnn.decompose`; `gated_tol` is the relative gap of the gated problem."""
 
     name: ClassVar[str] = "decomposition"
-    problems: ClassVar[frozenset[str]] = frozenset({"C-ReLU"})
-    penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups", "NoPenalty"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 200_000}
-    dense_only: ClassVar[bool] = True
 
     method: str = "min-norm"
     gated_tol: float = 1e-6
@@ -40,6 +37,9 @@ class ConeDecomposition:
     def __post_init__(self) -> None:
         check_choice(self.method, "method", FUNCTIONS)
         check_number(self.gated_tol, "gated_tol", minimum=0)
+
+    def handles(self, problem: ConvexProblem) -> bool:
+        return problem.kind == "C-ReLU" and not is_sparse(problem.operator.X)
 
     def iterates(
         self,

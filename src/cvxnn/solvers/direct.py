@@ -14,12 +14,19 @@ from cvxnn.arrays import Array, double, like
 from cvxnn.budget import OutOfTimeError
 from cvxnn.least_squares import KernelFactor, lsmr_solve
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
+from cvxnn.validation import offers
 
 if TYPE_CHECKING:
-    from cvxnn.problems import CGReLU
+    from cvxnn.problems import CGReLU, ConvexProblem
 
-SMOOTH_PENALTIES = frozenset({"L2", "NoPenalty"})
-SQUARED = frozenset({"SquaredLoss"})
+
+def is_least_squares(problem: ConvexProblem) -> bool:
+    """Whether a linear system has the solution: both terms are squares, without cones."""
+    return (
+        problem.kind == "C-GReLU"
+        and offers(problem.loss, "least_squares")
+        and offers(problem.penalty, "squared_norm")
+    )
 
 
 @dataclass(frozen=True)
@@ -27,10 +34,10 @@ class Direct:
     """Through the n x n kernel (X X') o (D D'); the minimum-norm solution at lam = 0."""
 
     name: ClassVar[str] = "direct"
-    penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
-    losses: ClassVar[frozenset[str]] = SQUARED
-    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
+
+    def handles(self, problem: ConvexProblem) -> bool:
+        return is_least_squares(problem)
 
     def iterates(
         self,
@@ -59,10 +66,10 @@ class LSMR:
     norm."""
 
     name: ClassVar[str] = "lsmr"
-    penalties: ClassVar[frozenset[str]] = SMOOTH_PENALTIES
-    losses: ClassVar[frozenset[str]] = SQUARED
-    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000}
+
+    def handles(self, problem: ConvexProblem) -> bool:
+        return is_least_squares(problem)
 
     def iterates(
         self,

@@ -14,7 +14,7 @@ from cvxnn.budget import Budget
 from cvxnn.problems import ConvexProblem, check_weights_fit
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Solver
-from cvxnn.solvers.choice import choose_gated, handles_loss
+from cvxnn.solvers.choice import choose_gated
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
@@ -147,9 +147,10 @@ def choose(problem: ConvexProblem) -> Solver:
     """The solver behind "auto", with its default settings."""
     if problem.kind == "C-GReLU":
         return choose_gated(problem)
-    if problem.lam == 0:
-        return AL() if is_sparse(problem.operator.X) else ConeDecomposition()
-    return Newton()
+    if Newton().handles(problem):
+        return Newton()
+    decomposition = ConeDecomposition()
+    return decomposition if problem.lam == 0 and decomposition.handles(problem) else AL()
 
 
 def _terms(problem: ConvexProblem) -> str:
@@ -162,18 +163,8 @@ def _terms(problem: ConvexProblem) -> str:
 
 
 def _check_capabilities(problem: ConvexProblem, method: Solver, stop: str) -> None:
-    penalty = type(problem.penalty).__name__
-
-    def able(candidate: Any) -> bool:
-        return (
-            problem.kind in candidate.problems
-            and penalty in candidate.penalties
-            and handles_loss(candidate, problem)
-            and not (is_sparse(problem.operator.X) and getattr(candidate, "dense_only", False))
-        )
-
-    if not able(method):
-        others = [name for name, cls in SOLVERS.items() if able(cls)]
+    if hasattr(method, "handles") and not method.handles(problem):
+        others = [name for name, cls in SOLVERS.items() if cls().handles(problem)]
         raise ValueError(
             f"solver {method.name!r} does not handle {problem.kind} with {_terms(problem)}; "
             f"use one of: {', '.join(others)}"

@@ -57,10 +57,6 @@ class RFISTA:
     """
 
     name: ClassVar[str] = "rfista"
-    penalties: ClassVar[frozenset[str]] = frozenset(
-        {"NeuronGroups", "FeatureGroups", "L1", "L2", "NoPenalty"}
-    )
-    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000, "paper": 100_000}
 
     step: str = "tightness"
@@ -84,6 +80,10 @@ class RFISTA:
         for name in UNREAD[self.step]:
             if getattr(self, name) != getattr(RFISTA, name):
                 raise ValueError(f"{name} is given, but step={self.step!r} does not read it")
+
+    def handles(self, problem: Any) -> bool:
+        """Every penalty has a prox; cones are for other methods."""
+        return bool(problem.kind == "C-GReLU")
 
     def iterates(
         self,

@@ -90,7 +90,7 @@ class Program:
             cones=problem.kind == "C-ReLU",
             output_bias=problem.output_bias,
             penalty=problem.penalty_name,
-            delta=getattr(getattr(problem.loss, "base", problem.loss), "delta", math.inf),
+            delta=problem.loss.settings.get("delta", math.inf),
         )
 
 

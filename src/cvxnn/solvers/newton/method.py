@@ -41,6 +41,7 @@ from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.solvers.newton.blocks import JointBlocks, join_active_rows, make_blocks, row_norms
 from cvxnn.solvers.newton.systems import Linearisation, largest_square, leading_columns
 from cvxnn.solvers.rfista import RFISTA
+from cvxnn.validation import offers
 
 FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||^2
 GROWTH = 5.0  # of sigma, at most
@@ -83,9 +84,12 @@ class Newton:
     """The second-order working-set solver; it has no settings."""
 
     name: ClassVar[str] = "newton"
-    penalties: ClassVar[frozenset[str]] = frozenset({"NeuronGroups"})
-    problems: ClassVar[frozenset[str]] = frozenset({"C-GReLU", "C-ReLU"})
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 5000}
+
+    def handles(self, problem: ConvexProblem) -> bool:
+        """The prox of the neurons' norms, and a loss with a Hessian; lam = 0 has no dual bound."""
+        penalty, loss = problem.penalty, problem.loss
+        return problem.lam > 0 and offers(penalty, "neuron_norms") and offers(loss, "has_root")
 
     def iterates(
         self,
