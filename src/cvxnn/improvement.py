@@ -20,7 +20,7 @@ import numpy as np
 from cvxnn.arrays import Array, double, to_numpy
 from cvxnn.certificates import Certificate, relative_gap
 from cvxnn.digits import text_above, text_below
-from cvxnn.losses import LOSSES
+from cvxnn.losses import LOSSES, LossChoice
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
@@ -33,7 +33,9 @@ from cvxnn.validation import (
     check_features,
     check_integer,
     check_number,
+    check_object,
     check_random_state,
+    name_of,
 )
 
 Network = ReLUNetwork | GatedReLUNetwork
@@ -82,10 +84,11 @@ class Improvement:
 
     def __str__(self) -> str:
         p = len(self.solution.problem.patterns)
+        proven = "proven" if self.certificate.proven else "up to rounding"
         return (
             f"{self.loss} objective {self.before:.6g} -> {self.after:.6g}, "
             f"neurons {self.n_neurons_before} -> {self.n_neurons_after}\n"
-            f"proven: no network with these patterns ({p}) is below "
+            f"{proven}: no network with these patterns ({p}) is below "
             f"{text_below(self.certificate.lower_bound, 6)} "
             f"(relative gap {text_above(self.relative_gap, 2)})\n"
             "not proven: that other patterns are no better, nor anything about new data"
@@ -98,7 +101,7 @@ def improve(
     y: Any,
     alpha: float,
     *,
-    loss: str = "auto",
+    loss: str | LossChoice = "auto",
     n_patterns: int = 0,
     sample_weight: Any = None,
     huber_delta: float | None = None,
@@ -126,7 +129,8 @@ def improve(
     loss : "squared", "huber", "logistic" or "softmax". "auto" is what an MLP was trained with.
         Otherwise it is softmax for labels and several outputs, logistic for two labels and one
         output, and squared for everything else; labels are integers, text or booleans. Outputs
-        belong to the sorted labels; a single output is positive for the larger one.
+        belong to the sorted labels; a single output is positive for the larger one. Or an object,
+        as in `CGReLU`.
     n_patterns : how many patterns to sample beside those of the network; they can only help.
     sample_weight, huber_delta : as in `CGReLU`.
     tol : relative gap between the objective and its lower bound, at which the solver stops.
@@ -137,9 +141,14 @@ def improve(
     X = double(to_numpy(check_features(X, given.n_features), keep_sparse=True))
     alpha = check_number(alpha, "alpha", minimum=0, strict=True)
     n_patterns = check_integer(n_patterns, "n_patterns", minimum=0)
-    loss, Y, classes = model.targets(y, X.shape[0], loss)
+    if isinstance(loss, str):
+        name = check_choice(loss, "loss", ["auto", *LOSSES])
+    else:
+        name = name_of(check_object(loss, "loss", "bind", LOSSES), LOSSES)
+    name, Y, classes = model.targets(y, X.shape[0], name)
     Y = Y[:, 0] if given.flat_output else Y
-    terms = {"loss": loss, "sample_weight": sample_weight, "huber_delta": huber_delta}
+    chosen = name if isinstance(loss, str) else loss
+    terms = {"loss": chosen, "sample_weight": sample_weight, "huber_delta": huber_delta}
     before = given.objective(X, Y, alpha, **terms)
 
     patterns, start = _harvested(given, X, n_patterns, check_random_state(random_state))
@@ -161,7 +170,7 @@ def improve(
         given=given,
         before=before,
         after=objectives[best],
-        loss=loss,
+        loss=name,
         classes=classes,
         certificate=solution.certificate,
         solution=solution,
@@ -256,7 +265,6 @@ class _Model:
     def targets(self, y: Any, n: int, loss: str) -> tuple[str, np.ndarray, np.ndarray | None]:
         """The loss that is meant, targets (n, C) for it, and the labels of the outputs if y holds
         labels."""
-        check_choice(loss, "loss", ["auto", *LOSSES])
         y, C = _check_rows(y, n), self.network.n_outputs
         if loss == "auto":
             loss = self.loss or _loss_for(y, C)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from cvxnn.arrays import Array, blocks, double, to_numpy
-from cvxnn.losses import make_loss
+from cvxnn.losses import LossChoice, make_loss
 from cvxnn.patterns import Patterns, activations, distinct_patterns
 from cvxnn.validation import (
     check_array,
@@ -107,7 +107,7 @@ class TwoLayerNetwork(ABC):
         Y: Any,
         lam: float,
         *,
-        loss: str = "squared",
+        loss: str | LossChoice = "squared",
         sample_weight: Any = None,
         huber_delta: float | None = None,
     ) -> float:

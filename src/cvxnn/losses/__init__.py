@@ -37,7 +37,7 @@ from cvxnn.losses.choices import LOSSES, Huber, Logistic, LossChoice, Softmax, S
 from cvxnn.losses.intercepts import WithIntercept
 from cvxnn.losses.likelihoods import LogisticLoss, SoftmaxLoss
 from cvxnn.losses.squared import HUBER_DELTA, HuberLoss, SquaredLoss
-from cvxnn.validation import check_choice, check_number, check_object, check_vector
+from cvxnn.validation import check_choice, check_number, check_object, check_vector, name_of
 
 __all__ = [
     "HUBER_DELTA",
@@ -90,4 +90,9 @@ def make_loss(
             raise ValueError("sample_weight must be positive: drop rows of weight 0")
     bound: Any = choice.bind(Y, sample_weight)
     bound.check_targets(intercept)
+    if intercept and not hasattr(bound, "best_intercept"):
+        raise ValueError(
+            f"loss {name_of(choice, LOSSES)!r} has no output bias: it lacks the methods "
+            "best_intercept and balance"
+        )
     return WithIntercept(bound) if intercept else bound
