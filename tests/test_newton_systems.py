@@ -427,7 +427,7 @@ def test_product_systems_multiply_with_the_matrix(by_products):
     assert not system.exact
     assert not system.ready
     A = scale[:, None] * dense_matrix(blocks, SIGMA, at) * scale
-    system.set_precision(1e-10)
+    system = system.with_precision(1e-10)
     np.testing.assert_allclose(system.product(r), A @ r, atol=1e-11)
     exact = np.linalg.solve(np.eye(60) + A, r)
     errors = []
@@ -437,6 +437,41 @@ def test_product_systems_multiply_with_the_matrix(by_products):
         errors.append(np.linalg.norm(system.inverse(r) - exact) / np.linalg.norm(exact))
     assert errors[1] < 1e-3
     assert errors[1] < errors[0] < 1
+
+
+def test_product_systems_do_not_disturb_each_other(by_products):
+    """Those of one output share X and a preconditioner, and nothing that their products need."""
+    blocks, x, rng = random_blocks("free", n=60, d=4, p=20)
+    at, other_at, r = linearise(blocks, x), linearise(blocks, 2 * x), rng.standard_normal(60)
+    scale, other = rng.uniform(0, 2, 60), rng.uniform(0, 2, 60)
+    first = blocks.parts[0].system(scale, SIGMA, at)
+    second = blocks.parts[0].system(other, 3 * SIGMA, other_at)
+    rough = first.with_precision(1e-2)
+    for system, s, sigma, where in (
+        (first, scale, SIGMA, at),
+        (second, other, 3 * SIGMA, other_at),
+    ):
+        A = s[:, None] * dense_matrix(blocks, sigma, where) * s
+        np.testing.assert_allclose(system.product(r), A @ r, atol=1e-11)
+    assert 1e-12 < np.abs(rough.product(r) - first.product(r)).max() < 1e-3
+    first.renew(False)
+    assert second.ready
+    np.testing.assert_array_equal(first.inverse(r), second.inverse(r))
+
+
+def test_a_solver_remembers_preconditioners_only(by_products):
+    """A second solution does not depend on what was solved before, but for its preconditioner."""
+    root = make_root("coupled", 60)
+    blocks, x, rng = random_blocks("free", n=60, C=3)
+    at, r = linearise(blocks, x), rng.standard_normal((60, 3))
+    blocks.solve(root, 1e-2, at, r, 1e-6)
+    before = set(vars(blocks._solver))
+    assert before == {"_dense", "_count_when_new", "_coupled_inverse"}
+    blocks.solve(make_root("coupled", 60, seed=1), 1e3, at, 2 * r, 1e-9)
+    step = blocks.solve(root, 1e-2, at, r, 1e-11)
+    expected, size = exact_step(root, dense_matrix(blocks, 1e-2, at), r)
+    assert np.linalg.norm(step - expected) <= 1e-9 * size
+    assert set(vars(blocks._solver)) == before
 
 
 def test_systems_of_both_kinds_are_solved_together(monkeypatch):

@@ -36,10 +36,12 @@ from cvxnn.solvers.newton.systems import (
     FaceSystem,
     JointSolver,
     Linearisation,
+    Products,
     ProductSystem,
     SparseFaces,
     System,
 )
+from cvxnn.threads import cached_property
 
 
 def row_norms(rows: np.ndarray) -> np.ndarray:
@@ -57,7 +59,6 @@ class GatedBlocks:
         self.n, self.d = operator.n, operator.d
         self.size = operator.p
         self.work = np.zeros(0, dtype=np.int64)
-        self._product_system: ProductSystem | None = None
 
     @property
     def X(self) -> Array:
@@ -111,16 +112,16 @@ class GatedBlocks:
         patterns = self.work[at.on]
         size = len(patterns) * (self.d + 1)
         if size > min(MAX_FORMED, MAX_FORMED_ENTRIES // self.n) or is_sparse(self.X):
-            return self._by_products().update(scale, sigma, patterns, at)
+            return ProductSystem(self._products, scale, sigma, patterns, at)
         mask = self.operator.mask_by_pattern[patterns]
         along = np.sqrt(at.ratio)[:, None] * (at.unit @ self.X.T) * mask
         rest = (np.sqrt(1 - at.ratio)[:, None] * mask)[:, None, :] * self.X.T
         return FaceSystem(scale, sigma, np.concatenate([along, rest.reshape(-1, self.n)]))
 
-    def _by_products(self) -> ProductSystem:
-        if self._product_system is None:
-            self._product_system = ProductSystem(self.operator)
-        return self._product_system
+    @cached_property
+    def _products(self) -> Products:
+        """What all systems by products share."""
+        return Products(self.operator)
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Rows that are feasible in spite of rounding."""
@@ -227,7 +228,7 @@ class ConeBlocks(GatedBlocks):
         if is_sparse(self.X):  # products are cheap
             most = min(most, self.n)
         if faces.dimension.sum() > most:
-            return self._by_products().update(scale, sigma, pattern, at, faces)
+            return ProductSystem(self._products, scale, sigma, pattern, at, faces)
         columns, owner = faces.columns(at, self.X)
         columns *= self.cones.signs[pattern[owner]] > 0
         return FaceSystem(scale, sigma, columns)
@@ -310,7 +311,7 @@ class JointBlocks:
         tol: float,
         error: float = math.inf,
     ) -> np.ndarray:
-        """The step L x with (I + L'A L) x = L'r, see newton_systems.py: (n, C) -> (n, C)."""
+        """The step L x with (I + L'A L) x = L'r, see systems.py: (n, C) -> (n, C)."""
         systems = [
             part.system(root.scale[:, k], sigma, its)
             for k, (part, its, _) in enumerate(self._split(at))

@@ -8,7 +8,7 @@ has the dual problem
 
 in n variables for each output, with the gradient z - M u, where theta = grad f(z), and the
 generalised Hessian H^-1 + sigma M P M', where H is the Hessian of f at z and P the derivative of
-the prox. It is minimised by Newton steps (see newton_systems.py), u is the next U, and sigma
+the prox. It is minimised by Newton steps (see systems.py), u is the next U, and sigma
 grows. Every point has a primal value, at u, and a dual one, at theta.
 
 - Blocks enter the working set when they violate the dual constraint; a certificate looks at all.
@@ -34,7 +34,7 @@ import numpy as np
 
 from cvxnn import budget
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
-from cvxnn.losses import Loss
+from cvxnn.losses import Loss, Root
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, StalledError
@@ -87,7 +87,8 @@ class Newton:
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 5000}
 
     def handles(self, problem: ConvexProblem) -> bool:
-        """The prox of the neurons' norms, and a loss with a Hessian; lam = 0 has no dual bound."""
+        """Problems with the neurons' norms, whose prox is in here, and a loss with a Hessian. The
+        method measures norms in units of lam, so lam = 0 is not among them."""
         penalty, loss = problem.penalty, problem.loss
         return problem.lam > 0 and offers(penalty, "neuron_norms") and offers(loss, "has_root")
 
@@ -171,6 +172,123 @@ class Newton:
         )
 
 
+class Line(NamedTuple):
+    """Points along a step."""
+
+    at: Callable[[float], Point]  # by the length of the step
+    slope: float  # of phi at its start
+
+    def search(self, start: Point, last: float) -> tuple[Point, float]:
+        """A point with enough less phi (Armijo), and the length of the step to it. Steps are often
+        shortened several times in a row, so the first one tried is not much longer than the `last`
+        one that was taken."""
+        step = min(1.0, STEP_AGAIN * last)
+        for _ in range(30):
+            new = self.at(step)
+            if new.phi <= start.phi + 1e-4 * step * self.slope + 1e-13 * abs(start.phi):
+                break
+            # the minimum of the parabola
+            shorter = -self.slope * step / (2 * ((new.phi - start.phi) / step - self.slope))
+            step *= min(max(shorter / step, 0.1), 0.5)
+        return new, step
+
+
+@dataclass(frozen=True, eq=False)
+class ProximalProblem:
+    """The dual problem min phi(theta) of one proximal point, see above, and Newton steps for it.
+
+    loss : with curvature everywhere.
+    centre : U_k (k, d), of the working set.
+    """
+
+    blocks: JointBlocks
+    loss: Loss
+    centre: np.ndarray
+    sigma: float
+    lam: float
+
+    @property
+    def threshold(self) -> float:
+        """By which the prox shortens blocks."""
+        return self.sigma * self.lam
+
+    def evaluate(
+        self,
+        Z: np.ndarray,
+        theta: np.ndarray | None = None,
+        correlation: np.ndarray | None = None,
+    ) -> Point:
+        if theta is None or correlation is None:
+            theta = self.loss.gradient(Z)
+            correlation = self.blocks.correlation(theta)
+        threshold = self.threshold
+        q = self.blocks.project(self.centre + self.sigma * correlation, threshold)
+        norms = row_norms(q)
+        kept = norms > threshold
+        U = q * np.where(kept, 1 - threshold / np.where(kept, norms, 1.0), 0.0)[:, None]
+        conjugate = float(np.sum(theta * Z)) - self.loss.value(Z)
+        phi = conjugate + float(np.sum(U * U)) / (2 * self.sigma)
+        return Point(Z, theta, correlation, q, norms, U, phi)
+
+    def linearise(self, point: Point) -> Linearisation:
+        on = np.flatnonzero(point.norms > self.threshold)
+        norms = point.norms[on]
+        return Linearisation(on, point.projected[on] / norms[:, None], self.threshold / norms)
+
+    def predict(self, point: Point) -> Point:
+        """A Newton step on the optimality conditions, linearised at the centre instead of the
+        prox: the prox of U + sigma lam U/||U|| is U."""
+        norms = row_norms(self.centre)
+        on = np.flatnonzero(norms > 0)
+        unit = self.centre[on] / norms[on][:, None]
+        at = Linearisation(on, unit, self.threshold / (norms[on] + self.threshold))
+        U = np.zeros_like(self.centre)
+        change = self.sigma * (point.correlation[on] - self.lam * unit)
+        U[on] = self.centre[on] + self.blocks.derivative(at, change)
+        root, residual = self.loss.root(point.Z), point.Z - self.blocks.forward(U)
+        new = self.line(point, root, at, residual, 0.01).at(1.0)
+        if new.phi <= point.phi:
+            return new
+        return self.evaluate(point.Z, point.theta, point.correlation)  # for its active rows
+
+    def line(
+        self, point: Point, root: Root, at: Linearisation, residual: np.ndarray, tol: float
+    ) -> Line:
+        """The line of the Newton step, computed to a relative residual of `tol`, with the root of
+        the Hessian at the point."""
+        direction = self._direction(root, at, residual, tol)
+        slope = float(np.sum(residual * direction))
+        change = self.blocks.correlation(direction)
+        if self.loss.affine_gradient:  # lines are straight in theta, too
+            dZ = direction / root.scale**2
+            return Line(
+                lambda step: self.evaluate(
+                    point.Z + step * dZ,
+                    point.theta + step * direction,
+                    point.correlation + step * change,
+                ),
+                slope,
+            )
+        moved = np.zeros_like(point.U)
+        moved[at.on] = self.sigma * self.blocks.derivative(at, change[at.on])
+        dZ = self.blocks.forward(moved) - residual
+        # The system was not solved exactly. H dZ = direction makes this a descent direction all
+        # the same; where H is small, errors would be blown up, and hardly matter.
+        curvature = root.scale**2
+        error = direction - root.apply(root.adjoint(dZ))
+        dZ += error / (curvature + SMALL * curvature.max())
+        return Line(lambda step: self.evaluate(point.Z + step * dZ), slope)
+
+    def _direction(
+        self, root: Root, at: Linearisation, residual: np.ndarray, tol: float
+    ) -> np.ndarray:
+        """The Newton step in theta."""
+        if len(at.on) == 0:
+            return -root.apply(root.adjoint(residual))
+        error = math.inf if self.loss.affine_gradient else STEP_ERROR
+        return -self.blocks.solve(root, self.sigma, at, residual, max(tol, 1e-7), error)
+
+
 class _Output:
     """The problem of one output, or of several that the loss couples: dual variable, proximal
     centre and working set."""
@@ -193,10 +311,10 @@ class _Output:
         self.objective = loss.value(self.fit) + self.lam * float(row_norms(self.centre).sum())
         self._best = (live, self.centre)
         self._centre_fit = self.fit
-        self._local = loss.around(self.fit, 1.0)
+        curved = loss.around(self.fit, 1.0)
         self.Z = self.fit if state is None else state.Z
-        self.theta: np.ndarray = self._local.gradient(self.Z)
-        curvature = float(np.mean(self._local.root(self.fit).scale ** 2))
+        self.theta: np.ndarray = curved.gradient(self.Z)
+        curvature = float(np.mean(curved.root(self.fit).scale ** 2))
         self._sigma_unit = 1 / max(curvature * size, 1e-300)
         self.sigma = FIRST_SIGMA * self._sigma_unit
         if state is not None and len(live):
@@ -232,10 +350,11 @@ class _Output:
         """One proximal point, found by Newton steps (yields after each), then the certificate,
         the next working set and the next sigma."""
         tail = min(FIRST_SIGMA * self._sigma_unit / self.sigma, 1.0)
-        self._local = self.loss.around(self._centre_fit, max(tail, MIN_TAIL))
-        point = self._evaluate(self.Z)
+        curved = self.loss.around(self._centre_fit, max(tail, MIN_TAIL))
+        inner = ProximalProblem(self.blocks, curved, self.centre, self.sigma, self.lam)
+        point = inner.evaluate(self.Z)
         if self.centre.any():
-            point = self._predict(point)
+            point = inner.predict(point)
             yield
         for n_steps in range(MAX_STEPS + 1):
             fit = self.blocks.forward(point.U)
@@ -244,16 +363,16 @@ class _Output:
                 point.correlation, point.projected, self.centre, self.sigma
             )
             gap = self._note(point, fit, rows)
-            self._root = self._local.root(point.Z)
-            error = float(np.linalg.norm(self._root.adjoint(residual)))
+            root = curved.root(point.Z)
+            error = float(np.linalg.norm(root.adjoint(residual)))
             moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
             enough = 0.8 * tol if self.lam == self.target else ROUGHLY
             solved = gap <= enough * self.objective or error <= INEXACT * moved
             if solved or n_steps == MAX_STEPS:
                 break
-            at = self._linearise(point)
             precision = min(0.1, 0.1 * moved / max(error, 1e-300))
-            point = self._search(point, at, residual, self._direction(at, residual, precision))
+            line = inner.line(point, root, inner.linearise(point), residual, precision)
+            point, self._step = line.search(point, self._step)
             yield
         self.Z, self.theta = point.Z, point.theta
         if solved:  # else the next steps go on with the same proximal point
@@ -265,97 +384,6 @@ class _Output:
             self.kappa = self.sigma * self.lam / max(self._mean_norm(), 1e-300) * correction
         self._n_points += 1
         self._prepare_next(n_steps, gap, tol)
-
-    # -- one Newton step
-
-    def _evaluate(
-        self,
-        Z: np.ndarray,
-        theta: np.ndarray | None = None,
-        correlation: np.ndarray | None = None,
-    ) -> Point:
-        if theta is None or correlation is None:
-            theta = self._local.gradient(Z)
-            correlation = self.blocks.correlation(theta)
-        threshold = self.sigma * self.lam
-        q = self.blocks.project(self.centre + self.sigma * correlation, threshold)
-        norms = row_norms(q)
-        kept = norms > threshold
-        U = q * np.where(kept, 1 - threshold / np.where(kept, norms, 1.0), 0.0)[:, None]
-        conjugate = float(np.sum(theta * Z)) - self._local.value(Z)
-        phi = conjugate + float(np.sum(U * U)) / (2 * self.sigma)
-        return Point(Z, theta, correlation, q, norms, U, phi)
-
-    def _linearise(self, point: Point) -> Linearisation:
-        threshold = self.sigma * self.lam
-        on = np.flatnonzero(point.norms > threshold)
-        norms = point.norms[on]
-        return Linearisation(on, point.projected[on] / norms[:, None], threshold / norms)
-
-    def _direction(self, at: Linearisation, residual: np.ndarray, tol: float) -> np.ndarray:
-        """The Newton step in theta."""
-        if len(at.on) == 0:
-            return -self._root.apply(self._root.adjoint(residual))
-        error = math.inf if self._local.affine_gradient else STEP_ERROR
-        return -self.blocks.solve(self._root, self.sigma, at, residual, max(tol, 1e-7), error)
-
-    def _line(
-        self, point: Point, at: Linearisation, residual: np.ndarray, direction: np.ndarray
-    ) -> Callable[[float], Point]:
-        """The points along a step, by its length. A quadratic loss has straight lines in theta."""
-        change = self.blocks.correlation(direction)
-        if self._local.affine_gradient:
-            dZ = direction / self._root.scale**2
-            return lambda step: self._evaluate(
-                point.Z + step * dZ,
-                point.theta + step * direction,
-                point.correlation + step * change,
-            )
-        moved = np.zeros_like(point.U)
-        moved[at.on] = self.sigma * self.blocks.derivative(at, change[at.on])
-        dZ = self.blocks.forward(moved) - residual
-        # The system was not solved exactly. H dZ = direction makes this a descent direction all
-        # the same; where H is small, errors would be blown up, and hardly matter.
-        curvature = self._root.scale**2
-        error = direction - self._root.apply(self._root.adjoint(dZ))
-        dZ += error / (curvature + SMALL * curvature.max())
-        return lambda step: self._evaluate(point.Z + step * dZ)
-
-    def _search(
-        self, point: Point, at: Linearisation, residual: np.ndarray, direction: np.ndarray
-    ) -> Point:
-        """A point along the direction with enough less phi (Armijo). Steps are often shortened
-        several times in a row, so the first one tried is not much longer than the last taken."""
-        slope = float(np.sum(residual * direction))
-        line = self._line(point, at, residual, direction)
-        step = min(1.0, STEP_AGAIN * self._step)
-        for _ in range(30):
-            new = line(step)
-            if new.phi <= point.phi + 1e-4 * step * slope + 1e-13 * abs(point.phi):
-                break
-            # the minimum of the parabola
-            shorter = -slope * step / (2 * ((new.phi - point.phi) / step - slope))
-            step *= min(max(shorter / step, 0.1), 0.5)
-        self._step = step
-        return new
-
-    def _predict(self, point: Point) -> Point:
-        """A Newton step on the optimality conditions, linearised at the centre instead of the
-        prox: the prox of U + sigma lam U/||U|| is U."""
-        norms = row_norms(self.centre)
-        on = np.flatnonzero(norms > 0)
-        unit = self.centre[on] / norms[on][:, None]
-        threshold = self.sigma * self.lam
-        at = Linearisation(on, unit, threshold / (norms[on] + threshold))
-        U = np.zeros_like(self.centre)
-        change = self.sigma * (point.correlation[on] - self.lam * unit)
-        U[on] = self.centre[on] + self.blocks.derivative(at, change)
-        self._root = self._local.root(point.Z)
-        residual = point.Z - self.blocks.forward(U)
-        new = self._line(point, at, residual, self._direction(at, residual, 0.01))(1.0)
-        if new.phi <= point.phi:
-            return new
-        return self._evaluate(point.Z, point.theta, point.correlation)  # for its active rows
 
     # -- bounds
 

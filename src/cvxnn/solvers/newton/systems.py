@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import block_diag, lapack
@@ -168,7 +168,7 @@ class SparseFaces(Faces):
 class System(Protocol):
     """I + S A S for one output."""
 
-    exact: bool  # whether `inverse` is
+    exact: ClassVar[bool]  # whether `inverse` is
 
     def product(self, x: np.ndarray) -> np.ndarray:
         """S A S x."""
@@ -187,7 +187,7 @@ class FaceSystem:
     """I + C'C for columns C (R, n), factored: R equations where R < n. These systems are too
     ill-conditioned for a factor in single precision to be of use."""
 
-    exact = True
+    exact: ClassVar[bool] = True
 
     def __init__(self, scale: np.ndarray, sigma: float, columns: np.ndarray) -> None:
         columns *= np.sqrt(sigma) * scale
@@ -264,6 +264,29 @@ def conjugate_gradients(
     return x, max_iter, False
 
 
+class Products:
+    """What the systems of one output share that are applied by products: X in single precision and
+    what is computed from it once, and the last preconditioner, which serves later systems too."""
+
+    def __init__(self, operator: ExpandedMatrix) -> None:
+        self.operator = operator
+        self.X = operator.X.astype(np.float32)
+        self.row_squares = row_squares(operator.X)
+        self.leading = leading_columns(self.X).T
+        self.entries, self.rate = operator.n * operator.d, PRODUCT_RATE
+        self.share: Any = 1.0  # of the leading directions in the squares of rows
+        if is_sparse(self.X):
+            self.entries, self.rate = self.X.nnz, SPARSE_RATE
+            self.share = row_squares(self.leading.T) / np.maximum(self.row_squares, 1e-300)
+        self.preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """X X' in single precision."""
+        return panels.gram(self.X)
+
+
+@dataclass(frozen=True, eq=False)
 class ProductSystem:
     """I + S A S, applied by products with the active patterns; `inverse` is a preconditioner.
 
@@ -271,99 +294,103 @@ class ProductSystem:
     and two for a quarter, so this is the mean of the Hadamard product. Sparse X are replaced by
     their leading directions there. Where even a new one needs
     too many iterations, the matrix of free blocks is factored in single precision instead.
+
+    shared : what it has in common with the other systems of the output.
+    scale, sigma : S = diag(scale), A = sigma M P M'.
+    patterns, at : the active patterns, and where the prox of their blocks is linearised.
+    faces : the faces that the blocks lie in; None if they are free.
+    dtype : the precision of products.
     """
 
-    exact = False
+    shared: Products
+    scale: np.ndarray
+    sigma: float
+    patterns: np.ndarray
+    at: Linearisation
+    faces: Faces | None = None
+    dtype: Any = np.float64
 
-    def __init__(self, operator: ExpandedMatrix) -> None:
-        self.operator = operator
-        self._X = operator.X.astype(np.float32)
-        self._row_squares = row_squares(operator.X)
-        self._leading = leading_columns(self._X).T
-        self._entries, self._rate, self._share = operator.n * operator.d, PRODUCT_RATE, 1.0
-        if is_sparse(self._X):
-            self._entries, self._rate = self._X.nnz, SPARSE_RATE
-            self._share = row_squares(self._leading.T) / np.maximum(self._row_squares, 1e-300)
-        self._gram: np.ndarray | None = None
-        self._preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
+    exact: ClassVar[bool] = False
 
-    def update(
-        self,
-        scale: np.ndarray,
-        sigma: float,
-        patterns: np.ndarray,
-        at: Linearisation,
-        faces: Faces | None = None,
-    ) -> ProductSystem:
-        """The system of these active patterns; without `faces` the blocks are free."""
-        self._scale, self._sigma, self._patterns, self._at = scale, sigma, patterns, at
-        self._faces = faces
-        self._w, self._v = sigma * (1 - at.ratio), sigma * at.ratio
-        if faces is not None:
-            self._w = self._w * faces.dimension / self.operator.d
-        return self
+    def with_precision(self, tol: float) -> ProductSystem:
+        """The same system with products that are precise enough for residuals down to `tol`."""
+        return replace(self, dtype=np.float32 if tol >= SINGLE_PRECISION else np.float64)
 
-    def set_precision(self, tol: float) -> None:
-        """Choose the precision of products, for residuals down to `tol`."""
-        dtype = np.float32 if tol >= SINGLE_PRECISION else np.float64
-        self._restricted = self.operator.select(self._patterns, dtype)
+    @cached_property
+    def _restricted(self) -> Any:
+        """The operator of the active patterns."""
+        return self.shared.operator.select(self.patterns, self.dtype)
+
+    @cached_property
+    def _w(self) -> np.ndarray:
+        """The weights of the patterns in A, per dimension of their faces."""
+        w = self.sigma * (1 - self.at.ratio)
+        return w if self.faces is None else w * self.faces.dimension / self.shared.operator.d
+
+    @cached_property
+    def _v(self) -> np.ndarray:
+        """The weights of the blocks' own directions in A."""
+        return self.sigma * self.at.ratio
 
     @property
     def ready(self) -> bool:
         """Whether there is a preconditioner, of an earlier system perhaps."""
-        return self._preconditioner is not None
+        return self.shared.preconditioner is not None
 
     @property
     def may_be_dense(self) -> bool:
-        return self._faces is None and self.operator.n <= MAX_DENSE
+        return self.faces is None and self.shared.operator.n <= MAX_DENSE
 
     @property
     def costs(self) -> np.ndarray:
         """Of a product, and of the two preconditioners."""
-        n, a, d = self.operator.n, len(self._patterns), len(self._leading)
+        shared = self.shared
+        n, a, d = shared.operator.n, len(self.patterns), len(shared.leading)
         return np.array(
             [
-                4 * a * self._entries / self._rate + CALL_COST,
+                4 * a * shared.entries / shared.rate + CALL_COST,
                 n * (a + d) * (a + 5 * d) / GRAM_RATE,
                 2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE,
             ]
         )
 
     def renew(self, dense: bool) -> None:
-        self._preconditioner = None  # before the next one is made: it may be large
-        self._preconditioner = (
+        """Make a preconditioner of this system, for it and for later ones."""
+        self.shared.preconditioner = None  # before the next one is made: it may be large
+        self.shared.preconditioner = (
             self._dense_preconditioner() if dense else self._cheap_preconditioner()
         )
 
     def product(self, x: np.ndarray) -> np.ndarray:
-        rows = self._restricted.adjoint((self._scale * x)[:, None])[:, :, 0]
-        if self._faces is not None:
-            rows = self._faces.project(rows)
-        rows = self._sigma * self._at.shrink(rows)
-        return self._scale * self._restricted.forward(rows[:, :, None])[:, 0]
+        rows = self._restricted.adjoint((self.scale * x)[:, None])[:, :, 0]
+        if self.faces is not None:
+            rows = self.faces.project(rows)
+        rows = self.sigma * self.at.shrink(rows)
+        return self.scale * self._restricted.forward(rows[:, :, None])[:, 0]
 
     def inverse(self, r: np.ndarray) -> np.ndarray:
-        assert self._preconditioner is not None
-        return self._preconditioner(r)
+        assert self.shared.preconditioner is not None
+        return self.shared.preconditioner(r)
 
     def _directions(self, blocks: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
         """S V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
-        mask = self.operator.mask_by_pattern[self._patterns[blocks]]
-        scaled = self._at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
-        V = panels.multiply(scaled.astype(np.float32), self._X.T)
+        mask = self.shared.operator.mask_by_pattern[self.patterns[blocks]]
+        scaled = self.at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
+        V = panels.multiply(scaled.astype(np.float32), self.shared.X.T)
         V *= mask
-        V *= self._scale.astype(np.float32)
+        V *= self.scale.astype(np.float32)
         return V, mask
 
     def _cheap_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
-        most = max(MAX_ENTRIES // self.operator.n, 1)
+        shared = self.shared
+        most = max(MAX_ENTRIES // shared.operator.n, 1)
         blocks = np.sort(np.argsort(-self._v, kind="stable")[:most])
         V, mask = self._directions(blocks)
         mean = self._w.sum() / 4
-        diagonal = self._w[blocks].astype(np.float32) @ mask - mean * self._share
-        squares = self._row_squares * self._scale**2
+        diagonal = self._w[blocks].astype(np.float32) @ mask - mean * shared.share
+        squares = shared.row_squares * self.scale**2
         root = np.sqrt(1 + np.maximum(diagonal, 0) * squares).astype(np.float32)
-        scaled_X = self._leading * (np.sqrt(mean) * self._scale).astype(np.float32)
+        scaled_X = shared.leading * (np.sqrt(mean) * self.scale).astype(np.float32)
         V = np.concatenate([V, scaled_X])
         V /= root
         K = panels.gram(V)
@@ -379,13 +406,11 @@ class ProductSystem:
 
     def _dense_factor(self) -> np.ndarray:
         """The Cholesky factor of I + S A S in single precision."""
-        if self._gram is None:
-            self._gram = panels.gram(self._X)
         V, mask = self._directions(slice(None))
         D = mask * np.sqrt(self._w).astype(np.float32)[:, None]
         K = panels.gram(D.T)
-        K *= self._gram
-        scale = self._scale.astype(np.float32)
+        K *= self.shared.gram
+        scale = self.scale.astype(np.float32)
         K *= scale
         K *= scale[:, None]
         K += panels.gram(V.T)
@@ -451,9 +476,79 @@ def _joint_is_cheaper(sizes: list[int], n: int) -> bool:
     return joint <= apart + n**3 / 3
 
 
+@dataclass(frozen=True, eq=False)
+class JointSystem:
+    """I + L'A L for all outputs, from the root L and the systems I + S A S of single outputs."""
+
+    root: Root
+    systems: list[System]
+
+    def with_precision(self, tol: float) -> JointSystem:
+        """The same with products that are precise enough for residuals down to `tol`."""
+        parts: list[System] = [
+            part.with_precision(tol) if isinstance(part, ProductSystem) else part
+            for part in self.systems
+        ]
+        return replace(self, systems=parts)
+
+    @property
+    def iterated(self) -> list[ProductSystem]:
+        """Those of the systems that are not formed."""
+        return [system for system in self.systems if isinstance(system, ProductSystem)]
+
+    def product(self, x: np.ndarray) -> np.ndarray:
+        """S A S x, output by output: (n, C) -> (n, C)."""
+        parts = [system.product(x[:, k]) for k, system in enumerate(self.systems)]
+        return np.stack(parts, axis=1)
+
+    def inverse(self, r: np.ndarray) -> np.ndarray:
+        """(I + S A S)^-1 r, output by output, or something like it."""
+        parts = [system.inverse(r[:, k]) for k, system in enumerate(self.systems)]
+        return np.stack(parts, axis=1)
+
+    def solve_directly(self, b: np.ndarray) -> np.ndarray:
+        """Minimise x'(I + S A S) x / 2 - b'x over the x orthogonal to the span."""
+        x = self.inverse(b)
+        Q = self.root.span
+        if Q is None or Q.shape[1] == 0:  # no curvature is left along an output bias
+            return x
+        columns = [self.inverse(q.reshape(b.shape)).reshape(-1) for q in Q.T]
+        SQ = np.stack(columns, axis=1)
+        multipliers = np.linalg.solve(Q.T @ SQ, Q.T @ x.reshape(-1))
+        return x - (SQ @ multipliers).reshape(b.shape)
+
+
+def _solve_coupled(root: Root, columns: list[np.ndarray], b: np.ndarray) -> np.ndarray:
+    """(I + T C'C T)^-1 b for the columns C of all outputs and T = I - v v' - Q Q'; b = T b."""
+    v = root.unit
+    assert v is not None
+    K = block_diag(*[panels.gram(part) for part in columns])
+    parts = [np.concatenate([part * v[:, k] for k, part in enumerate(columns)])]
+    if root.span is not None:
+        Q = root.span.reshape(*b.shape, -1)
+        parts.append(np.concatenate([part @ Q[:, k] for k, part in enumerate(columns)]))
+    for part in parts:
+        K -= panels.gram(part)
+    K.flat[:: len(K) + 1] += 1
+    right = np.concatenate([part @ b[:, k] for k, part in enumerate(columns)])
+    solved = panels.cholesky_solve(positive(panels.cholesky(K)), right)
+    edges = np.cumsum([len(part) for part in columns])[:-1]
+    pieces = np.split(solved, edges)
+    moved = [part.T @ piece for part, piece in zip(columns, pieces, strict=True)]
+    return b - root.project(np.stack(moved, axis=1))
+
+
+class Accuracy(NamedTuple):
+    """What is asked of a solution x: a residual of at most tol ||b|| and error ||x||."""
+
+    tol: float
+    error: float
+
+
 class JointSolver:
     """Solves for the steps of all outputs, directly where that is possible, else by preconditioned
-    conjugate gradients. Preconditioners are kept for later systems as long as they serve."""
+    conjugate gradients. Preconditioners are kept for later systems as long as they serve: that,
+    and how well the last one did, is all that it remembers."""
 
     def __init__(self) -> None:
         self._dense = False
@@ -470,100 +565,62 @@ class JointSolver:
     ) -> np.ndarray:
         """L x for (I + L'A L) x = L'r, r (n, C), to a residual of `tol` ||L'r|| and `error` ||x||
         at most."""
-        self._root, self._systems, self._error = root, systems, error
-        b = root.adjoint(r)
+        b, joint = root.adjoint(r), JointSystem(root, systems)
         formed = [system.columns for system in systems if isinstance(system, FaceSystem)]
         if len(formed) == len(systems):
             if root.unit is None:
-                return root.apply(self._directly(b))
+                return root.apply(joint.solve_directly(b))
             if _joint_is_cheaper([len(columns) for columns in formed], len(b)):
-                return root.apply(self._coupled(formed, b))
-        iterated = [system for system in systems if isinstance(system, ProductSystem)]
-        for system in iterated:
-            system.set_precision(tol)
-        return root.apply(self._by_iteration(iterated, b, tol))
+                return root.apply(_solve_coupled(root, formed, b))
+        return root.apply(self._by_iteration(joint.with_precision(tol), b, Accuracy(tol, error)))
 
-    def _directly(self, b: np.ndarray) -> np.ndarray:
-        """Minimise x'(I + S A S) x / 2 - b'x over the x orthogonal to the span."""
-        x = self._inverse(b)
-        Q = self._root.span
-        if Q is None or Q.shape[1] == 0:  # no curvature is left along an output bias
-            return x
-        columns = [self._inverse(q.reshape(b.shape)).reshape(-1) for q in Q.T]
-        SQ = np.stack(columns, axis=1)
-        multipliers = np.linalg.solve(Q.T @ SQ, Q.T @ x.reshape(-1))
-        return x - (SQ @ multipliers).reshape(b.shape)
-
-    def _coupled(self, columns: list[np.ndarray], b: np.ndarray) -> np.ndarray:
-        """(I + T C'C T)^-1 b for the columns C of all outputs and T = I - v v' - Q Q'; b = T b."""
-        root, v = self._root, self._root.unit
-        assert v is not None
-        K = block_diag(*[panels.gram(part) for part in columns])
-        parts = [np.concatenate([part * v[:, k] for k, part in enumerate(columns)])]
-        if root.span is not None:
-            Q = root.span.reshape(*b.shape, -1)
-            parts.append(np.concatenate([part @ Q[:, k] for k, part in enumerate(columns)]))
-        for part in parts:
-            K -= panels.gram(part)
-        K.flat[:: len(K) + 1] += 1
-        right = np.concatenate([part @ b[:, k] for k, part in enumerate(columns)])
-        solved = panels.cholesky_solve(positive(panels.cholesky(K)), right)
-        edges = np.cumsum([len(part) for part in columns])[:-1]
-        pieces = np.split(solved, edges)
-        moved = [part.T @ piece for part, piece in zip(columns, pieces, strict=True)]
-        return b - root.project(np.stack(moved, axis=1))
-
-    def _by_iteration(self, iterated: list[ProductSystem], b: np.ndarray, tol: float) -> np.ndarray:
+    def _by_iteration(self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy) -> np.ndarray:
+        iterated = joint.iterated
         if not iterated:
-            return self._renewed([], True, b, tol, MAX_ITERATIONS)[0]
+            return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
         product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
         if self._coupled_inverse is not None or all(system.ready for system in iterated):
             worth = int((dense if self._dense else cheap) / product)
-            x, _, done = self._iterate(b, tol, self._count_when_new + max(worth, 3))
+            x, _, done = self._iterate(joint, b, accuracy, self._count_when_new + max(worth, 3))
             if done:
                 return x
         may_be_dense = all(system.may_be_dense for system in iterated)
         if not (self._dense and may_be_dense):
             limit = max(20, int(dense / product)) if may_be_dense else MAX_ITERATIONS
-            x, done = self._renewed(iterated, False, b, tol, limit)
+            x, done = self._renewed(joint, False, b, accuracy, limit)
             if done or not may_be_dense:
                 return x
             self._dense = True
-        return self._renewed(iterated, True, b, tol, MAX_ITERATIONS)[0]
+        return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
 
     def _renewed(
-        self, iterated: list[ProductSystem], dense: bool, b: np.ndarray, tol: float, limit: int
+        self, joint: JointSystem, dense: bool, b: np.ndarray, accuracy: Accuracy, limit: int
     ) -> tuple[np.ndarray, bool]:
+        """The solution with new preconditioners, and whether the iterations sufficed."""
         self._coupled_inverse = None
-        if dense and self._root.unit is not None and len(b) <= MAX_COUPLED_ROWS:
-            inverses = [system.dense_inverse() for system in self._systems]
-            self._coupled_inverse = CoupledInverse(inverses, self._root)
+        if dense and joint.root.unit is not None and len(b) <= MAX_COUPLED_ROWS:
+            inverses = [system.dense_inverse() for system in joint.systems]
+            self._coupled_inverse = CoupledInverse(inverses, joint.root)
         else:
-            for system in iterated:
+            for system in joint.iterated:
                 system.renew(dense)
-        x, self._count_when_new, done = self._iterate(b, tol, limit)
+        x, self._count_when_new, done = self._iterate(joint, b, accuracy, limit)
         return x, done
 
-    def _iterate(self, b: np.ndarray, tol: float, limit: int) -> tuple[np.ndarray, int, bool]:
-        shape, root = b.shape, self._root
+    def _iterate(
+        self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy, limit: int
+    ) -> tuple[np.ndarray, int, bool]:
+        shape, root = b.shape, joint.root
+        inverse = self._coupled_inverse or joint.inverse
 
         def apply(x: np.ndarray) -> np.ndarray:
             x = x.reshape(shape)
-            return root.project(x + self._product(x)).reshape(-1)
+            return root.project(x + joint.product(x)).reshape(-1)
 
         def precondition(r: np.ndarray) -> np.ndarray:
-            inverse = self._coupled_inverse or self._inverse
             return root.project(inverse(r.reshape(shape))).reshape(-1)
 
         x, count, done = conjugate_gradients(
-            apply, precondition, b.reshape(-1), tol, limit, self._error
+            apply, precondition, b.reshape(-1), accuracy.tol, limit, accuracy.error
         )
         return x.reshape(shape), count, done
-
-    def _product(self, x: np.ndarray) -> np.ndarray:
-        parts = [system.product(x[:, k]) for k, system in enumerate(self._systems)]
-        return np.stack(parts, axis=1)
-
-    def _inverse(self, r: np.ndarray) -> np.ndarray:
-        parts = [system.inverse(r[:, k]) for k, system in enumerate(self._systems)]
-        return np.stack(parts, axis=1)
