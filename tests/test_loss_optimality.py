@@ -18,7 +18,9 @@ from conftest import expanded_matrix, make_data
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import lower_bound_of
 from cvxnn.losses import LOSSES
-from cvxnn.solvers import conic, newton, newton_blocks
+from cvxnn.solvers import conic
+from cvxnn.solvers.newton import blocks as newton_blocks
+from cvxnn.solvers.newton import method as newton
 
 KINDS = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}
 DELTA = 0.5
