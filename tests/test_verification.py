@@ -12,11 +12,10 @@ from scipy.sparse import csr_array
 
 import cvxnn
 from conftest import PENALTIES, expanded_matrix, make_data, make_problem
-from cvxnn import losses, penalties, problems
+from cvxnn import losses, operators, penalties, problems
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import CertificateError, lower_bound_of
 from cvxnn.cones import cones
-from cvxnn.operators import dense as operators
 from cvxnn.verification import checks as verification
 from cvxnn.verification import dual_points, exact, programs
 
