@@ -149,6 +149,7 @@ RACES = {
 @pytest.mark.parametrize("name", list(RACES))
 def test_quick_races_need_no_peers_and_no_data(benchmarks, monkeypatch, tmp_path, name):
     from benchmarks import contest
+    from benchmarks.__main__ import MEASUREMENTS
     from benchmarks.record import Options, Record
 
     monkeypatch.setattr(contest, "ENVIRONMENTS", tmp_path / "none")
