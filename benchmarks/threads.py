@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.record import ROOT, Benchmark, Options, Row, Rows, markdown_table
 
-REPEATS = 3
+REPEATS = 2
 WORST = 1.5  # processor seconds of a default fit, over those with one thread
 BUSY = "while True: pass"
 CODE = "from cvxnn.cli import main; main()"
