@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
-import click
-
 from benchmarks import (
     comparison,
     decompositions,
@@ -26,13 +21,13 @@ from benchmarks import (
     relu_peer,
     rigour,
     startup,
-    table1,
     threads,
     ties,
 )
-from benchmarks.record import Benchmark, Options, Record
+from benchmarks.command import command_line
+from benchmarks.record import BENCHMARKS
 
-BENCHMARKS = {
+MEASUREMENTS = {
     module.BENCHMARK.name: module.BENCHMARK
     for module in (  # the quick ones first
         oracle,
@@ -48,7 +43,6 @@ BENCHMARKS = {
         relu_oracle,
         decompositions,
         pruning,
-        table1,
         peer,
         relu_peer,
         precision,
@@ -58,66 +52,12 @@ BENCHMARKS = {
         comparison,
     )
 }
-EPILOG = "\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in BENCHMARKS.items())
 
-
-@click.command(epilog=EPILOG)
-@click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
-@click.option("--quick", is_flag=True, help="Small sizes; results go to a temporary folder.")
-@click.option(
-    "--results",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the JSON and the tables, instead of benchmarks/results and docs/benchmarks.",
+main = command_line(
+    BENCHMARKS,
+    MEASUREMENTS,
+    "Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed.",
 )
-@click.option(
-    "--max-seconds",
-    type=float,
-    help="Time limit of each run of `precision` and `load`, and of the peers of `newton_*`.",
-)
-@click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
-def main(
-    names: tuple[str, ...],
-    quick: bool,
-    results: Path | None,
-    max_seconds: float | None,
-    tables: bool,
-) -> None:
-    """Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed."""
-    if quick and results is None:
-        results = Path(tempfile.mkdtemp(prefix="cvxnn-benchmarks-"))
-    if tables:
-        for name in names or BENCHMARKS:
-            record = Record.of(name, results)
-            if names or record.data.exists():
-                record.write_table(BENCHMARKS[name])
-        return
-    options = Options(quick=quick, max_seconds=max_seconds)
-    missed = [
-        f"{name}: {miss}"
-        for name in names or BENCHMARKS
-        for miss in run(BENCHMARKS[name], options, Record.of(name, results))
-    ]
-    for line in missed:
-        click.echo(f"target missed, {line}", err=True)
-    raise SystemExit(1 if missed else 0)
-
-
-def run(benchmark: Benchmark, options: Options, record: Record) -> list[str]:
-    """Measure, keeping every result as soon as it is there; the targets that were missed."""
-    command = f"python -m benchmarks {benchmark.name}" + (" --quick" if options.quick else "")
-    if options.max_seconds is not None:
-        command += f" --max-seconds {options.max_seconds:g}"
-    rows = record.rows() if benchmark.resumable else {}
-    for case, row in benchmark.measure(options, dict(rows)):
-        click.echo(f"{benchmark.name}: {case} done", err=True)
-        rows[case] = row
-        record.write(benchmark, command, rows)
-    if not rows:
-        click.echo(f"{benchmark.name}: nothing was measured", err=True)
-        return []
-    click.echo(record.table.read_text())
-    return benchmark.misses(rows)
-
 
 if __name__ == "__main__":
     main()

@@ -16,12 +16,22 @@ from typing import Any
 from benchmarks import THREADS
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
-TABLES = ROOT / "docs" / "benchmarks"
 PACKAGES = ("cvxnn", "numpy", "scipy", "scikit-learn", "cvxpy", "clarabel")
 
 Row = dict[str, Any]
 Rows = dict[str, Row]  # by the name of the case
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a package of measurements keeps its results, and the pages made of them."""
+
+    package: str
+    results: Path
+    tables: Path
+
+
+BENCHMARKS = Place("benchmarks", ROOT / "benchmarks" / "results", ROOT / "docs" / "benchmarks")
 
 
 @dataclass(frozen=True)
@@ -61,9 +71,10 @@ class Record:
     table: Path
 
     @classmethod
-    def of(cls, name: str, folder: Path | None) -> Record:
+    def of(cls, name: str, folder: Path | None = None, place: Place = BENCHMARKS) -> Record:
         """In `folder`, or where the project keeps its results."""
-        return cls((folder or RESULTS) / f"{name}.json", (folder or TABLES) / f"{name}.md")
+        data, tables = folder or place.results, folder or place.tables
+        return cls(data / f"{name}.json", tables / f"{name}.md")
 
     def rows(self) -> Rows:
         return json.loads(self.data.read_text())["rows"] if self.data.exists() else {}

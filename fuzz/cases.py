@@ -312,8 +312,7 @@ def _patterns(case: Case, rng: np.random.Generator, X: np.ndarray) -> dict[str, 
         patterns = cvxnn.sample_patterns(
             X,
             case.p,
-            bias=case.bias,
-            active_share=float(rng.uniform(0.2, 0.8)) if case.bias else None,
+            active_share=float(rng.uniform(0.2, 0.8)) if case.bias else None,  # which needs biases
             normalize=case.normalize,
             strict=strict,
             random_state=rng,

@@ -489,7 +489,7 @@ COLUMNS = {
         "data.csv has no column to learn from but 'label'", "label\nyes\nno\nyes\nno\n"
     ),
     "names of rows": fits(
-        "column 'id' has another text in every row: left out",
+        "column 'id' has a different text in every row: left out",
         with_column("id", [f"row {k}" for k in range(N)]),
         leaves_out(),
     ),
@@ -503,7 +503,7 @@ COLUMNS = {
         "column 'b' has no values: left out", with_column("b", [""] * N), leaves_out("b")
     ),
     "nothing but names": fit_to(
-        "data.csv has no column to learn from; column 'id' has another text in every row",
+        "data.csv has no column to learn from; column 'id' has a different text in every row",
         with_column("id", [f"row {k}" for k in range(N)]),
         options="--ignore a --ignore b --ignore city",
     ),
@@ -511,7 +511,7 @@ COLUMNS = {
         "column 'b' has one value only: left out", with_column("b", ["7"] * N), leaves_out("b")
     ),
     "a text among numbers": fits(
-        "column 'b': 'unknown' in row 9 is not a number, so that all its values are taken as texts",
+        "column 'b' is treated as text because 'unknown' in row 9 is not a number",
         with_cell("b", 9, "unknown"),
     ),
     "thousands with commas": fits(
@@ -528,7 +528,7 @@ COLUMNS = {
         as_good,
     ),
     "decimal commas and points in one column": fits(
-        "is not a number, so that all its values are taken as texts",
+        "is treated as text because",
         with_cell("b", 9, "1,5").replace(",", ";").replace("1;5", "1,5"),
     ),
     "infinity": fit_to(

@@ -149,13 +149,13 @@ RACES = {
 @pytest.mark.parametrize("name", list(RACES))
 def test_quick_races_need_no_peers_and_no_data(benchmarks, monkeypatch, tmp_path, name):
     from benchmarks import contest
-    from benchmarks.__main__ import BENCHMARKS
+    from benchmarks.__main__ import MEASUREMENTS
     from benchmarks.record import Options, Record
 
     monkeypatch.setattr(contest, "ENVIRONMENTS", tmp_path / "none")
     monkeypatch.setenv("CVXNN_DATA", str(tmp_path / "none"))
     entrants, n_rows = RACES[name]
-    rows = dict(BENCHMARKS[name].measure(Options(quick=True), {}))
+    rows = dict(MEASUREMENTS[name].measure(Options(quick=True), {}))
     assert len(rows) == n_rows
     for row in rows.values():
         assert set(row["entrants"]) == entrants
@@ -165,14 +165,14 @@ def test_quick_races_need_no_peers_and_no_data(benchmarks, monkeypatch, tmp_path
         for run in row["newton"].values():
             assert run["status"] in ("converged", "stopped")
             assert run["gap"] <= run["settings"].get("tol", np.inf)
-    assert not list(BENCHMARKS[name].measure(Options(quick=True), rows))  # nothing is left
+    assert not list(MEASUREMENTS[name].measure(Options(quick=True), rows))  # nothing is left
 
     record = Record.of(name, tmp_path)
-    record.write(BENCHMARKS[name], "a command", rows)
+    record.write(MEASUREMENTS[name], "a command", rows)
     assert "| instance | lam | newton to " in record.table.read_text()
     assert record.table.with_suffix(".png").exists() == (name != "newton_path")
     with pytest.raises(SystemExit, match="no environment yet"):
-        next(BENCHMARKS["newton_gated"].measure(Options(quick=False), {}))
+        next(MEASUREMENTS["newton_gated"].measure(Options(quick=False), {}))
 
 
 CONTAINED = """

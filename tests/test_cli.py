@@ -282,7 +282,7 @@ def test_fit_says_what_was_done_and_what_is_proven(run, files):
     assert "Not proven" in result.stdout
     assert result.stdout.endswith("written to new.cvxnn\n")
     assert result.stderr.splitlines() == [
-        "note: column 'id' has another text in every row: left out",
+        "note: column 'id' has a different text in every row: left out",
         "note: missing values are filled in and marked: 'b'",
     ]
 

@@ -132,10 +132,10 @@ def test_texts_in_a_column_of_numbers_are_refused_with_their_place():
 
 LEFT_OUT = {
     "no values": ([None] * 6, "has no values: left out"),
-    "all different": (list("abcdef"), "has another text in every row: left out"),
+    "all different": (list("abcdef"), "has a different text in every row: left out"),
     "all different but the missing": (
         ["a", None, "c", None, "e", None],
-        "has another text in every row: left out",
+        "has a different text in every row: left out",
     ),
     "too many": (list("aabcde"), "has 5 different texts: left out"),
 }
@@ -177,7 +177,7 @@ def test_columns_that_count_up_are_named():
 )
 def test_texts_that_spoil_a_column_of_numbers_are_named(column, text, row):
     _, notes = encoder_of(make_table(odd=column))
-    expected = f"column 'odd': {text} in row {row} is not a number, so that all its values are"
+    expected = f"column 'odd' is treated as text because {text} in row {row} is not a number"
     assert [note for note in notes if note.startswith(expected.replace("\\", ""))]
 
 

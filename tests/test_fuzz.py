@@ -162,7 +162,7 @@ def test_multipliers_close_the_gap_and_negative_ones_prove_nothing(output_bias):
     value = solution.certificate.objective
     assert without < 0.99 * value
     assert 0.999 * value < bound <= value
-    negative = multipliers._replace(value=-multipliers.value)
+    negative = dataclasses.replace(multipliers, value=-multipliers.value)
     _, true = sound(dataclasses.replace(solution, multipliers=multipliers))
     assert not any(r.startswith("unproven") for r in judge(true).reasons)
     false = dataclasses.replace(true, multipliers=negative)

@@ -539,8 +539,8 @@ def test_factors_in_single_precision():
     rng = np.random.default_rng(0)
     A = rng.standard_normal((20, 50))
     K = (A @ A.T + np.eye(20)).astype(np.float32)
-    factor = np.triu(factor_shifted(K.copy()))
-    np.testing.assert_allclose(factor.T @ factor, K, rtol=1e-4, atol=1e-3)
+    factor = np.tril(factor_shifted(K.copy()))
+    np.testing.assert_allclose(factor @ factor.T, K, rtol=1e-4, atol=1e-3)
 
 
 def test_a_factor_of_an_ill_conditioned_matrix_is_close_to_it():
@@ -551,6 +551,6 @@ def test_a_factor_of_an_ill_conditioned_matrix_is_close_to_it():
     single = ((exact + exact.T) / 2).astype(np.float32)
     with pytest.raises(np.linalg.LinAlgError):
         np.linalg.cholesky(single)
-    factor = np.triu(factor_shifted(single.copy())).astype(float)
+    factor = np.tril(factor_shifted(single.copy())).astype(float)
     assert np.isfinite(factor).all()
-    np.testing.assert_allclose(factor.T @ factor, exact, atol=1e-3 * np.abs(exact).max())
+    np.testing.assert_allclose(factor @ factor.T, exact, atol=1e-3 * np.abs(exact).max())

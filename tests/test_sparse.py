@@ -14,7 +14,7 @@ from cvxnn.budget import Budget, spend
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.sparse import FEW_ROWS, Span
 from cvxnn.operators import ExpandedMatrix, SparseExpandedMatrix, expanded_matrix
-from cvxnn.solvers.newton import systems as newton_systems
+from cvxnn.solvers.newton import systems
 from cvxnn.solvers.newton.blocks import ConeBlocks
 from cvxnn.solvers.newton.systems import Linearisation, Products, ProductSystem
 
@@ -555,12 +555,12 @@ def test_leading_columns_hold_most_of_the_matrix(monkeypatch):
     rng = np.random.default_rng(0)
     low = rng.standard_normal((80, 3)) @ rng.standard_normal((3, 50))
     S = sparse.csr_array(low + 0.01 * make_sparse(80, 50)[1])
-    monkeypatch.setattr(newton_systems, "RANK", 4)
-    leading = newton_systems.leading_columns(S)
+    monkeypatch.setattr(systems, "RANK", 4)
+    leading = systems.leading_columns(S)
     assert leading.shape == (80, 4)
     values = np.linalg.svd(S.toarray(), compute_uv=False)
     np.testing.assert_allclose(np.linalg.svd(leading, compute_uv=False)[:3], values[:3], rtol=1e-3)
-    np.testing.assert_array_equal(leading, newton_systems.leading_columns(S))  # no chance in it
+    np.testing.assert_array_equal(leading, systems.leading_columns(S))  # no chance in it
 
 
 # -------------------------------------------------------------------------- nothing is dense

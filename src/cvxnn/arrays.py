@@ -18,7 +18,7 @@ import array_api_compat.numpy as numpy_namespace
 import numpy as np
 from array_api_compat import array_namespace as _namespace
 from array_api_compat import device, is_torch_array
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, hstack, issparse
 
 Array = Any  # an array of any array-API library; shapes stand in the docstrings
 
@@ -93,6 +93,15 @@ def divide_rows(X: Array, scale: np.ndarray) -> Array:
 def row_squares(X: Array) -> np.ndarray:
     """The squared norms of the rows: (n,)."""
     return (X * X).sum(axis=1) if is_sparse(X) else np.einsum("ij,ij->i", X, X)
+
+
+def largest_entries(X: Array) -> np.ndarray:
+    """The largest absolute value in each column of X (NumPy, dense or sparse): (d,)."""
+    if not issparse(X):
+        return np.max(np.abs(X), axis=0, initial=0.0).astype(np.float64)
+    largest = np.zeros(X.shape[1])
+    np.maximum.at(largest, X.indices, np.abs(X.data))
+    return largest
 
 
 def blocks(n: int, size: int) -> Iterator[slice]:

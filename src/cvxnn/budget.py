@@ -36,8 +36,8 @@ class OutOfTimeError(Exception):
 
 @dataclass
 class Passes:
-    """Products over all the data so far, and their time; one with some of the patterns is a
-    fraction."""
+    """Products over all the data so far; one with some of the patterns is a fraction. `seconds` is
+    what a whole one has taken lately."""
 
     forward: float = 0.0
     adjoint: float = 0.0
@@ -82,8 +82,9 @@ class Budget:
         return max(LONGEST, SHARE * self.seconds)
 
     def last_call(self) -> None:
-        """What is left is for the end, and may take as long as a piece of work."""
-        self.seconds, self.reserve = self.seconds + self.longest, 0.0
+        """What is left is for the end, which may take half as long as a piece of work beyond it:
+        the other half is for what is done if even that is too short."""
+        self.seconds, self.reserve = self.seconds + self.longest / 2, 0.0
 
     def told(self) -> None:
         """Somebody who listens has heard of this run just now."""
@@ -115,7 +116,6 @@ def spend(budget: Budget) -> Iterator[Budget]:
         if outer is not None:
             outer.passes.forward += budget.passes.forward
             outer.passes.adjoint += budget.passes.adjoint
-            outer.passes.seconds += budget.passes.seconds
 
 
 def current() -> Budget | None:
@@ -147,11 +147,15 @@ def limits_of_highs() -> dict[str, float]:
     return {"time_limit": left} if math.isfinite(left) else {}
 
 
-def doing(what: str) -> None:
-    """Say what takes long, for whoever listens."""
+def doing(what: str, seconds: float = 0.0) -> None:
+    """Say what is done next, for whoever listens: at once if that is predicted to take long and
+    cannot be interrupted."""
     budget = _current.get()
     if budget is not None:
         budget.doing = what
+        if seconds > SILENCE and budget.on_silence is not None:
+            budget.told()
+            budget.on_silence()
 
 
 @contextmanager
@@ -163,9 +167,10 @@ def product(*, forward: float = 0.0, adjoint: float = 0.0) -> Iterator[None]:
         return
     budget.passes.forward += forward
     budget.passes.adjoint += adjoint
-    before = budget.taken
+    before, share = budget.taken, forward + adjoint
     yield
-    budget.passes.seconds += budget.taken - before
+    if share > 0.5:
+        budget.passes.seconds = (budget.taken - before) / share
 
 
 def pieces(n: int, size: int) -> Iterator[slice]:

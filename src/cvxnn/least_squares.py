@@ -36,7 +36,8 @@ class KernelFactor:
 
     def __init__(self, operator: ExpandedMatrix) -> None:
         self.operator = operator
-        budget.doing(f"factoring a kernel of {operator.n} x {operator.n}")
+        n = operator.n
+        budget.doing(f"factoring a kernel of {n} x {n} numbers", KernelFactor.seconds(n))
         values, vectors = np.linalg.eigh(to_numpy(operator.kernel()))
         kept = values > max(values[-1], 0.0) * len(values) * np.finfo(np.float64).eps
         self.values, self.range_basis = values[kept], vectors[:, kept]

@@ -386,8 +386,9 @@ def _neurons(U: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def _matching(
     given: np.ndarray, mask: np.ndarray, tied: np.ndarray, second: np.ndarray
 ) -> np.ndarray:
-    """For each column of `mask` a given pattern that agrees off the ties, or -1. Where several do,
-    one that no other neuron of the same output signs has: what was apart stays apart."""
+    """For each column of `mask` a given pattern that agrees with it except at ties, or -1. Where
+    several do, one that no other neuron with the same output signs uses, so that two neurons with
+    different patterns are not merged."""
     on, off = (mask & ~tied).astype(float), (~mask & ~tied).astype(float)
     fits = on.T @ ~given + off.T @ given == 0
     found = np.full(len(fits), -1)

@@ -14,7 +14,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, blocks, double, is_sparse, like, to_numpy
+from cvxnn.arrays import (
+    Array,
+    array_namespace,
+    blocks,
+    double,
+    is_sparse,
+    largest_entries,
+    like,
+    to_numpy,
+)
 from cvxnn.memory import check_memory, pattern_bytes
 from cvxnn.validation import (
     check_features,
@@ -351,15 +360,12 @@ def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def column_norms(X: Array) -> np.ndarray:
     """Column norms of X, with 1 for zero columns: what columns are divided by to unitise them."""
     # the largest entry is taken out, so that no square over- or underflows
+    largest = largest_entries(X)
+    largest = np.where(largest > 0, largest, 1.0)
     if is_sparse(X):
-        largest = np.zeros(X.shape[1])
-        np.maximum.at(largest, X.indices, np.abs(X.data))
-        largest = np.where(largest > 0, largest, 1.0)
         squares = (X.data / largest[X.indices]) ** 2
         norms = largest * np.sqrt(np.bincount(X.indices, squares, minlength=len(largest)))
     else:
-        largest = np.max(np.abs(X), axis=0).astype(np.float64)
-        largest = np.where(largest > 0, largest, 1.0)
         norms = largest * np.linalg.norm(X / largest, axis=0)
     return np.where(norms > 0, norms, 1.0)
 
@@ -375,9 +381,7 @@ def warn_about_small(
     X: Array, scale: np.ndarray, names: Sequence[str] | None = None, *, stacklevel: int
 ) -> None:
     """Warn about columns of X that are not zero, but too small for the scale that they need."""
-    largest = abs(X).max(axis=0)
-    largest = largest.toarray() if hasattr(largest, "toarray") else largest
-    largest = np.asarray(largest, dtype=np.float64).reshape(-1)
+    largest = largest_entries(to_numpy(X, keep_sparse=True))
     small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _ONE))
     if len(small) == 0:
         return

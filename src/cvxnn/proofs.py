@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from cvxnn.arrays import (
     Array,
@@ -31,6 +31,7 @@ from cvxnn.arrays import (
     double,
     in_numpy,
     is_sparse,
+    largest_entries,
     like,
     row_squares,
     to_numpy,
@@ -158,9 +159,8 @@ def weights_radius(problem: ConvexProblem, U: np.ndarray) -> float:
 def column_units(problem: ConvexProblem) -> np.ndarray:
     """A power of 2 for each column of X, above its largest entry by a factor of 2 at most: (d,)."""
     X = to_numpy(problem.operator_double.X, keep_sparse=True)
-    largest = abs(X).max(axis=0)
-    largest = largest.todense() if issparse(largest) else largest
-    return np.ldexp(1.0, np.frexp(np.where(largest > 0, largest, 0.5))[1]).reshape(-1)
+    largest = largest_entries(X)
+    return np.ldexp(1.0, np.frexp(np.where(largest > 0, largest, 0.5))[1])
 
 
 def block_norms_above(U: np.ndarray) -> np.ndarray:

@@ -179,26 +179,29 @@ _MODEL = click.argument("model", type=click.Path(path_type=Path), is_eager=True)
 _DATA = click.argument("data", type=click.Path(path_type=Path), is_eager=True)
 _READING = _together(
     click.option(
-        "--delimiter", help="Between columns, such as ';' or tab; found in the header unless given."
+        "--delimiter",
+        help="What separates columns, such as ';' or tab. Default: found in the header.",
     ),
-    click.option("--encoding", help="Of a text file, such as latin-1; UTF-8 unless given."),
+    click.option("--encoding", help="Encoding of a text file, such as latin-1. Default: UTF-8."),
 )
 _SAFE_CSV = click.option(
     "--safe-csv",
     "safe",
     is_flag=True,
-    help="Put ' before texts that spreadsheets would take for formulas.",
+    help="Put ' before texts that a spreadsheet would run as formulas.",
 )
 _SPEAKING = _together(
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for machines."),
-    click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object for other programs to read."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
 )
 _SEED = click.option(
     "--seed",
     default=0,
     show_default=True,
     type=click.IntRange(0, 2**31 - 1),
-    help="Of rows held out, patterns and folds. The same seed gives the same model.",
+    help="Seed for held-out rows, patterns and folds. The same seed gives the same model.",
 )
 _TOL = _number("--tol", 1e-4, "Relative duality gap at which training ends.", min=0)
 _LEARNING = _together(
@@ -206,7 +209,7 @@ _LEARNING = _together(
     click.option(
         "--task",
         type=click.Choice(["classification", "regression"]),
-        help="Told by the target unless given: texts and up to ten whole numbers are classes.",
+        help="Default: classification for texts and for up to ten different whole numbers.",
     ),
     click.option(
         "--model",
@@ -214,28 +217,30 @@ _LEARNING = _together(
         type=click.Choice(["relu", "gated"]),
         default="relu",
         show_default=True,
-        help="A ReLU network, or a gated one, which trains faster.",
+        help="A ReLU network, or a gated ReLU network, which trains faster.",
     ),
     click.option(
         "--ignore",
         multiple=True,
         shell_complete=_columns,
-        help="A column not to learn from; may be given more than once.",
+        help="A column to leave out. Repeat the option for more columns.",
     ),
-    click.option("--weight", shell_complete=_columns, help="A column of weights of the rows."),
+    click.option(
+        "--weight", shell_complete=_columns, help="The column that holds the weights of the rows."
+    ),
     click.option(
         "--missing",
         type=click.Choice(["impute", "refuse"]),
         default="impute",
         show_default=True,
-        help="Fill missing values in and mark them, or refuse them.",
+        help="Fill in missing values and mark them, or stop with an error.",
     ),
     click.option(
         "--max-categories",
         default=50,
         show_default=True,
         type=click.IntRange(min=2),
-        help="A column with more different texts than this is left out.",
+        help="Leave out text columns with more different texts than this.",
     ),
     _number("--holdout", 0.2, "Share of the rows to score and not to train on.", min=0, max=0.9),
     click.option(
@@ -244,7 +249,7 @@ _LEARNING = _together(
         default=500,
         show_default=True,
         type=click.IntRange(min=1),
-        help="Activation patterns to sample.",
+        help="Number of activation patterns to sample.",
     ),
     _TOL,
     _SEED,
@@ -324,21 +329,25 @@ def main() -> None:
 @_LEARNING
 @_number("--alpha", None, "Strength of the penalty; by cross-validation unless given.", min=0)
 @click.option(
-    "--folds", default=5, show_default=True, type=click.IntRange(min=2), help="Of cross-validation."
+    "--folds",
+    default=5,
+    show_default=True,
+    type=click.IntRange(min=2),
+    help="Number of folds.",
 )
 @click.option(
     "--rule",
     type=click.Choice(["best", "one_se"]),
     default="best",
     show_default=True,
-    help="The alpha with the best score, or the largest one within a standard error of it.",
+    help="The alpha with the best score, or the largest alpha within one standard error of it.",
 )
 @click.option(
     "--jobs",
     default=1,
     show_default=True,
     type=int,
-    help="Folds at a time; -1 for as many as there are processors.",
+    help="Number of folds to run at the same time; -1 for one per processor.",
 )
 @_READING
 @_SPEAKING
@@ -372,7 +381,7 @@ def fit(console: Any, **options: Any) -> int:
     "--keep",
     multiple=True,
     shell_complete=_columns,
-    help="A column of DATA to put before the predictions, such as a key; may be given more often.",
+    help="Copy a column of DATA, such as a key, to the output. May be repeated.",
 )
 @_SAFE_CSV
 @_READING
@@ -399,14 +408,18 @@ def predict(console: Any, **options: Any) -> int:
 @_output("path.csv", "The CSV file of the path.")
 @_LEARNING
 @click.option(
-    "--points", default=30, show_default=True, type=click.IntRange(min=1), help="Of the path."
+    "--points",
+    default=30,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Number of points on the path.",
 )
 @_number("--eps", 1e-2, "The smallest alpha, relative to the largest one.", min=1e-12, max=1)
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=_picture,
-    help="Draw it: .png, .pdf or .svg.",
+    help="Draw the path to this file: .png, .pdf or .svg.",
 )
 @_SAFE_CSV
 @_READING
@@ -459,7 +472,7 @@ def certify(console: Any, **options: Any) -> int:
     default=0,
     show_default=True,
     type=click.IntRange(min=0),
-    help="Patterns to sample beside those of the network.",
+    help="Number of patterns to sample in addition to those of the network.",
 )
 @_number("--alpha", None, "Strength of the penalty; that of the model unless given.", min=1e-300)
 @_TOL
@@ -468,7 +481,7 @@ def certify(console: Any, **options: Any) -> int:
     default=0,
     show_default=True,
     type=click.IntRange(0, 2**31 - 1),
-    help="Of the patterns that are sampled.",
+    help="Random seed for the sampled patterns.",
 )
 @_READING
 @_SPEAKING
@@ -519,7 +532,7 @@ def prune(console: Any, **options: Any) -> int:
     type=click.Choice(["float64", "float32"]),
     default="float64",
     show_default=True,
-    help="Of numbers in .onnx and .pt2.",
+    help="Type of the numbers in .onnx and .pt2 files.",
 )
 @_SPEAKING
 @_guarded
@@ -549,7 +562,7 @@ def export(console: Any, **options: Any) -> int:
 @_MODEL
 @_DATA
 @_output("report.html", "The page.")
-@click.option("--title", help="Of the page.")
+@click.option("--title", help="Title of the page.")
 @_READING
 @_SPEAKING
 @_guarded
@@ -603,7 +616,7 @@ def demo(output: Path, patterns: int, lam: float, tol: float, seed: int) -> None
     default=200,
     show_default=True,
     type=click.IntRange(min=1),
-    help="Activation patterns to sample.",
+    help="Number of activation patterns to sample.",
 )
 @_number("--alpha", 1e-2, "Strength of the penalty.", min=1e-300)
 @_TOL

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csc_array, eye_array, hstack, issparse, vstack
+from scipy.sparse import csc_array, eye_array, hstack, vstack
 
 from cvxnn import budget
-from cvxnn.arrays import Array, divide_columns, divide_rows, is_sparse, row_squares
+from cvxnn.arrays import Array, divide_columns, divide_rows, is_sparse, largest_entries, row_squares
 
 TIE = 1e-9  # a residual of unit vectors below this is a tie
 NARROW = 1e-12  # residuals of interior points are above this, which is far more than rounding
@@ -83,8 +83,7 @@ def relative_interior(A: Array, start: np.ndarray | None = None) -> tuple[np.nda
     """A point of the relative interior of {v : A v >= 0}, and the rows that are orthogonal to all
     of it, (m,) boolean. Columns of unlike units, which linear programs cannot cope with, are
     measured in their own."""
-    largest: Any = abs(A).max(axis=0) if A.shape[0] else np.ones(A.shape[1])
-    largest = np.asarray(largest.todense() if issparse(largest) else largest).reshape(-1)
+    largest = largest_entries(A)
     units = np.where(largest > 0, largest, 1.0)
     if units.min() > ALIKE:
         return _relative_interior(A, start)

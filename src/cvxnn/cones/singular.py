@@ -32,7 +32,9 @@ def treat_singular(
         inner, tight = cones.relative_interior(i)
         others = cones.live & ~tight
         if not others.any():
-            notes.append(f"pattern {i} was dropped: no gate produces it, its cone fits nothing")
+            notes.append(
+                f"pattern {i} was dropped: no gate produces it, and its cone contains only 0"
+            )
             continue
         twins = [j for j in keep if np.array_equal(mask[others, j], mask[others, i])]
         if twins:

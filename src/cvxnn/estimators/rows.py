@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from cvxnn.arrays import largest_entries
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.patterns import SMALLEST
 
@@ -79,13 +80,13 @@ class Scaling:
         share = weight / weight.sum()
         if sparse.issparse(X):
             mean = np.zeros(X.shape[1])
-            size = np.asarray(abs(X).max(axis=0).todense()).reshape(-1)
+            size = largest_entries(X)
             size = np.where(size > 0, size, 1.0)
             scaled = X.copy()
             scaled.data = X.data / size[X.indices]  # whose inverse may overflow
             spread = size * np.sqrt(np.asarray(scaled.multiply(scaled).T @ share).reshape(-1))
             return cls(mean, np.where(spread > 0, spread, 1.0))
-        size = np.max(np.abs(X), axis=0)
+        size = largest_entries(X)
         size = np.where(size > 0, size, 1.0)  # taken out, so that no square over- or underflows
         scaled = X / size
         mean = share @ scaled

@@ -159,9 +159,9 @@ class SoftmaxLoss(WeightedLoss):
         return self._weighted_sum(self._total * xp.where(within, near, far))
 
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        """b is determined up to a constant, and sums to zero. Where predictions are so sure of
-        themselves that they leave no curvature, it is found for less and less blunted ones. For
-        predictions of zero, probabilities are the shares of the classes."""
+        """b is determined up to a constant, and sums to zero. Predictions so large that the loss
+        has no curvature left are first scaled down, then solved again for larger and larger shares
+        of them. For predictions of zero, the probabilities are the shares of the classes."""
         if not Z.any():
             logs = np.log(np.sum(self.row_weight * self.Y, axis=0))
             return logs - logs.mean()

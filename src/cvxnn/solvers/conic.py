@@ -20,7 +20,7 @@ from cvxnn.budget import OutOfTimeError
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 
 MAX_ENTRIES = 10**8  # of the expanded matrix: 0.8 GB before the solver copies it
-COMPILED = 2e6  # entries of it that CVXPY prepares in a second
+COMPILED = 5e5  # entries of it that CVXPY prepares in a second, which cannot be interrupted
 TIME_LIMITS = {"CLARABEL": "time_limit", "SCS": "time_limit_secs", "HIGHS": "time_limit"}
 
 
@@ -63,12 +63,13 @@ class CVXPY:
                 f"CVXPY has no solver {self.backend!r} here; installed: "
                 f"{', '.join(cp.installed_solvers())}"
             )
-        budget.doing("CVXPY prepares the program")
         size = problem.operator.n * len(problem.patterns) * problem.operator.d
-        if not budget.allows(size / COMPILED):
+        if size / COMPILED > budget.seconds_left() / 2:
             raise OutOfTimeError(f"CVXPY needs longer to prepare a matrix of {size:.1e} entries")
+        budget.doing("CVXPY prepares the program", size / COMPILED)
         U, conic_program = program(cp, problem)
         settings = {**_time_limit(backend), **self.settings}
+        budget.doing(f"{backend} solves the program", math.inf)
         try:
             with warnings.catch_warnings():
                 # "may be inaccurate" is for the certificate to say, with a number

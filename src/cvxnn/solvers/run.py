@@ -24,6 +24,7 @@ from cvxnn.solvers.results import Progress, Solution, Status
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
 # Passes that a certificate takes, at most, which are kept back of a time limit; with cones, too.
 PASSES_OF_A_PROOF = {"C-GReLU": 10, "C-ReLU": 16}
+KEPT_BACK = 0.02  # of a time limit, at least
 # A run diverges if an iterate is worse than the best one by this factor, or not a number.
 DIVERGENCE_FACTOR = 1e8
 
@@ -170,11 +171,10 @@ class Run:
         return None
 
     def _keep_time_for_a_proof(self) -> None:
-        passes = self.budget.passes
-        if math.isfinite(self.budget.seconds) and passes.total:
-            each = passes.seconds / (passes.forward + passes.adjoint)
-            wanted = PASSES_OF_A_PROOF[self.problem.kind] * each
-            self.budget.reserve = min(wanted, self.budget.seconds / 2)
+        if math.isfinite(self.budget.seconds):
+            wanted = PASSES_OF_A_PROOF[self.problem.kind] * self.budget.passes.seconds
+            least = KEPT_BACK * self.budget.seconds
+            self.budget.reserve = min(max(wanted, least), self.budget.seconds / 2)
 
     def _progress(self, iterate: Iterate, note: str = "") -> Progress:
         objective, lower_bound = self.objective, self.lower_bound

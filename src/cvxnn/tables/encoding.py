@@ -143,10 +143,10 @@ class Encoder:
                 continue
             column = _column(table, name, impute)
             if isinstance(column, CategoryColumn):
-                notes += _spoilt(table, name)
-                names_rather = _names_rather(table, column, max_categories)
-                if names_rather:
-                    notes.append(f"column {name!r} {names_rather}: left out")
+                notes += _number_like_texts(table, name)
+                why_not = _why_not_categories(table, column, max_categories)
+                if why_not:
+                    notes.append(f"column {name!r} {why_not}: left out")
                     continue
             if _constant(table, column):
                 notes.append(f"column {name!r} has one value only: left out")
@@ -220,8 +220,8 @@ def _column(table: Table, name: str, impute: bool) -> Column:
     return CategoryColumn(name, tuple(sorted(counts)), fill, marked)
 
 
-def _spoilt(table: Table, name: str) -> list[str]:
-    """A word on columns of texts that look like numbers."""
+def _number_like_texts(table: Table, name: str) -> list[str]:
+    """A note on a text column in which some texts look like numbers."""
     texts = [text for text in table.texts(name) if text is not None]
     if not any(map(_LIKE_A_NUMBER.fullmatch, texts)):
         return []
@@ -229,16 +229,15 @@ def _spoilt(table: Table, name: str) -> list[str]:
     assert row is not None  # or it would be a column of numbers
     text = short(table.texts(name)[row])
     return [
-        f"column {name!r}: {text} in row {table.row(row)} is not a number, so that all its values "
-        "are taken as texts"
+        f"column {name!r} is treated as text because {text} in row {table.row(row)} is not a number"
     ]
 
 
-def _names_rather(table: Table, column: CategoryColumn, max_categories: int) -> str:
-    """Why texts are no categories; nothing if they are."""
+def _why_not_categories(table: Table, column: CategoryColumn, max_categories: int) -> str:
+    """Why the texts of a column cannot be used as categories; empty if they can."""
     kinds, values = len(column.categories), int(np.sum(~table.missing(column.name)))
     if kinds == values > 2:
-        return "has another text in every row"
+        return "has a different text in every row"
     return "" if kinds <= max_categories else f"has {kinds} different texts"
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-
-import cvxnn
 from benchmarks import judge
 from benchmarks.datasets import TABLE_1, Dataset, available, column_norms
 from benchmarks.record import Benchmark, Options, Row, Rows, markdown_table
+
+import cvxnn
 
 PATTERNS, QUICK_PATTERNS = 1000, 50
 LAM = 1e-3
