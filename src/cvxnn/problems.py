@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from cvxnn.losses import Loss, make_loss
 from cvxnn.memory import DOUBLE, check_memory, problem_bytes, weight_bytes
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
-from cvxnn.patterns import Patterns, unit_scale, warn_about_small
+from cvxnn.patterns import Patterns, pattern_keys, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty, make_penalty
 from cvxnn.proofs import Multipliers
 from cvxnn.smooth import Smooth
@@ -182,6 +182,38 @@ class ConvexProblem:
         other.penalty = make_penalty(self.penalty_name, other.lam)
         return other
 
+    @overload
+    def with_patterns(self, patterns: Patterns) -> Any: ...
+    @overload
+    def with_patterns(self, patterns: Patterns, weights: Any) -> tuple[Any, Any]: ...
+    def with_patterns(self, patterns: Patterns, weights: Any = None) -> Any:
+        """The same problem over other patterns of the same rows; data, loss and penalty are shared.
+
+        With `weights` of this problem, the answer is the pair (problem, weights): a block whose
+        pattern is in both problems is carried over, all others are zero. That is a feasible start
+        for the new problem, because a cone depends on nothing but the data and its pattern.
+        """
+        other = self._over(_check_patterns(patterns))
+        if weights is None:
+            return other
+        return other, other.present(self._carried(self.check_weights(weights), other))
+
+    def _over(self, patterns: Patterns) -> Any:
+        raise NotImplementedError
+
+    def _carried(self, U: Array, other: ConvexProblem) -> Array:
+        """The blocks U of this problem as blocks of the other one, sign by sign for C-ReLU."""
+        mine = {key: i for i, key in enumerate(pattern_keys(self.patterns.mask))}
+        found = [
+            (mine[key], j) for j, key in enumerate(pattern_keys(other.patterns.mask)) if key in mine
+        ]
+        source, place = np.array(found, dtype=int).reshape(-1, 2).T
+        p, q = len(self.patterns), len(other.patterns)
+        carried = other.zero_weights()
+        for sign in range(len(U) // p):
+            carried[place + sign * q] = U[source + sign * p]
+        return carried
+
     def _check_blocks(self, weights: Any, shape: tuple[int, int, int], name: str) -> Array:
         U = check_array(weights, name)
         U = U if same_library(U, self.operator.X) else to_numpy(U)
@@ -254,16 +286,28 @@ class CGReLU(ConvexProblem):
             intercept=self.output_bias,
             huber_delta=huber_delta,
         )
-        if not isinstance(patterns, Patterns):
-            raise TypeError(
-                f"patterns must be Patterns, got {type(patterns).__name__}; "
-                "see sample_patterns, Patterns.from_gates and Patterns.from_mask"
-            )
-        patterns.check_belong_to(X)
+        _check_patterns(patterns).check_belong_to(X)
         self.patterns = patterns
         _check_size(X, len(patterns), cones=False, copies=self.bias + self.normalize)
         X, self.column_scale = _design_matrix(X, self.bias, self.normalize)
         self.operator = expanded_matrix(X, patterns.mask)
+
+    def _over(self, patterns: Patterns) -> CGReLU:
+        patterns.check_belong_to(self._raw_data())
+        _check_size(self.operator.X, len(patterns), cones=False)
+        other = copy.copy(self)
+        for cached in ("operator_double", "kernel_factor", "_range_complements"):
+            vars(other).pop(cached, None)
+        other.patterns = patterns
+        other.operator = expanded_matrix(self.operator.X, patterns.mask)
+        return other
+
+    def _raw_data(self) -> Array:
+        """X as it was given: without the column of ones, in its own units."""
+        X = self.operator.X
+        X = X[:, : X.shape[1] - self.bias]
+        scale = self.column_scale[: X.shape[1]]
+        return divide_columns(X, 1 / scale) if self.normalize else X
 
     def network(self, weights: Any) -> GatedReLUNetwork:
         """The gated network with these weights, in the units of the raw X (theorem 2.2)."""
@@ -323,18 +367,22 @@ class CReLU(ConvexProblem):
             "sample_weight": sample_weight,
             "huber_delta": huber_delta,
         }
-        gated = CGReLU(X, Y, patterns, lam, **settings)
+        self._pose_over(CGReLU(X, Y, patterns, lam, **settings), singular, stacklevel=3)
+
+    def _pose_over(self, gated: CGReLU, singular: str, stacklevel: int) -> None:
+        """Take over a gated problem, after its patterns with singular cones were dealt with."""
         cones = _make_cones(gated)
-        notes = cones.tie_notes()
+        notes, patterns = cones.tie_notes(), gated.patterns
         if singular != "keep" and cones.singular.any():
             if singular == "raise":
                 found = np.flatnonzero(cones.singular).tolist()
                 raise ValueError(f"patterns: the cones of {found} are singular")
             foreign = not gated.bias and np.any(patterns.gate_bias)  # None is as good as zeros
             patterns, treated = treat_singular(patterns, cones, gated.column_scale, gated.bias)
-            warnings.warn(_in_short(treated, bool(foreign)), PatternWarning, stacklevel=2)
-            gated = CGReLU(X, Y, patterns, lam, **settings)
+            warnings.warn(_in_short(treated, bool(foreign)), PatternWarning, stacklevel=stacklevel)
+            gated = gated.with_patterns(patterns)
             cones, notes = _make_cones(gated), notes + treated
+        self.singular = singular
         self._adopt(gated, cones, notes)
 
     @classmethod
@@ -347,8 +395,7 @@ class CReLU(ConvexProblem):
         if not in_numpy(gated.operator.X):
             raise TypeError("C-ReLU works on NumPy data; build the gated problem from NumPy arrays")
         problem = cls.__new__(cls)
-        cones = _make_cones(gated)
-        problem._adopt(gated, cones, cones.tie_notes())
+        problem._pose_over(gated, "keep", stacklevel=3)
         return problem
 
     def _adopt(self, gated: CGReLU, cones: Cones, notes: tuple[str, ...]) -> None:
@@ -363,6 +410,12 @@ class CReLU(ConvexProblem):
     def with_lam(self, lam: float) -> CReLU:
         other = super().with_lam(lam)
         other.gated = self.gated.with_lam(lam)
+        return other
+
+    def _over(self, patterns: Patterns) -> CReLU:
+        """Patterns with singular cones are treated as `singular` said when the problem was made."""
+        other = type(self).__new__(type(self))
+        other._pose_over(self.gated.with_patterns(patterns), self.singular, stacklevel=4)
         return other
 
     @property
@@ -514,6 +567,15 @@ class CReLU(ConvexProblem):
     def _outside_operator(self, B: Array) -> Array:
         """Outside range(M): a dual point of the gated relaxation, hence of this problem."""
         return self.gated._outside_operator(B)
+
+
+def _check_patterns(patterns: Any) -> Patterns:
+    if not isinstance(patterns, Patterns):
+        raise TypeError(
+            f"patterns must be Patterns, got {type(patterns).__name__}; "
+            "see sample_patterns, Patterns.from_gates and Patterns.from_mask"
+        )
+    return patterns
 
 
 def check_weights_fit(problem: ConvexProblem, further: int = 0) -> None:
