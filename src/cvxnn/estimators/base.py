@@ -66,6 +66,14 @@ def train(
     return estimator._train(X, y, sample_weight, watch or Watch())
 
 
+def posed_program(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, alpha: float = 1.0
+) -> Posed:
+    """The program that an estimator would solve for these rows."""
+    posing, given, _ = estimator._read(X, y, sample_weight)
+    return posing.pose(given.merged(), alpha)
+
+
 def take(estimator: Any, fit: Fit) -> None:
     """Give an estimator the attributes of a fit."""
     solution, targets = fit.solution, fit.posed.targets
@@ -129,7 +137,7 @@ class NetworkEstimator(BaseEstimator):
             ensure_min_samples=2,
         )
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        posing = Posing.of(self, self._targets(y, weight))
+        posing = Posing.of_fit(self, self._targets(y, weight))
         return posing, posing.rows(X, y, weight), y
 
     def _flattened(self, y: Any) -> Any:

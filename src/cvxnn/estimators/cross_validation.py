@@ -94,7 +94,7 @@ class _CrossValidated(NetworkEstimator):
         columns, because the rows of folds are arrays."""
         other = copy(self)
         for name in [name for name in vars(self) if name.endswith("_") or name == "_start"]:
-            del vars(other)[name]
+            delattr(other, name)
         return other
 
     def _folds(self: Any, given: Rows, y: np.ndarray, seed: int) -> list[Fold]:

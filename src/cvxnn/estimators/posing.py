@@ -31,7 +31,7 @@ class Posing:
 
     problem : CReLU or CGReLU.
     targets : what they mean.
-    seed : of the patterns.
+    seed : of the patterns; None for a fitted estimator, whose patterns have been sampled.
     The rest are the parameters of the estimator.
     """
 
@@ -41,20 +41,28 @@ class Posing:
     gates: Any
     fit_intercept: bool
     scale: bool
-    seed: int
+    seed: int | None
 
     @classmethod
-    def of(cls, estimator: Any, targets: Targets | None = None) -> Posing:
-        """That of an estimator; of a fitted one, which knows its targets, unless they are given."""
+    def of_fitted(cls, estimator: Any) -> Posing:
+        return cls._of(estimator, targets_of(estimator), None)
+
+    @classmethod
+    def of_fit(cls, estimator: Any, targets: Targets) -> Posing:
+        """That of an estimator which is about to be fitted, with a seed from its random state."""
         seed = check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max)
+        return cls._of(estimator, targets, int(seed))
+
+    @classmethod
+    def _of(cls, estimator: Any, targets: Targets, seed: int | None) -> Posing:
         return cls(
             problem=estimator._problem,
-            targets=targets_of(estimator) if targets is None else targets,
+            targets=targets,
             n_patterns=estimator.n_patterns,
             gates=estimator.gates,
             fit_intercept=estimator.fit_intercept,
             scale=estimator.scale,
-            seed=int(seed),
+            seed=seed,
         )
 
     def rows(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
@@ -132,9 +140,8 @@ class Fit:
 
     @property
     def numbers(self) -> Numbers:
-        """What defines the program, with the weights of the rows as its loss has them."""
-        row_weight = np.asarray(self.solution.problem.loss.row_weight)[:, 0]
-        return replace(self.posed.numbers, row_weight=row_weight)
+        """What defines the program."""
+        return self.posed.numbers.with_weights_of(self.solution.problem)
 
 
 @dataclass(frozen=True, eq=False)

@@ -50,7 +50,7 @@ class Rows:
 
     @cached_property
     def _contents(self) -> tuple[np.ndarray, np.ndarray]:
-        """First occurrences of distinct rows, sorted by content, and the one that each row equals."""
+        """First occurrences of distinct rows, sorted by content, and which one each row equals."""
         if sparse.issparse(self.X):
             return _distinct_sparse(self.X, self.Y)
         both = np.ascontiguousarray(np.column_stack([self.X, self.Y]) + 0.0)  # -0 is 0
@@ -162,6 +162,10 @@ class Numbers:
     row_weight: np.ndarray
     columns: Scaling
     targets: Scaling
+
+    def with_weights_of(self, problem: Any) -> Numbers:
+        """The same, with the weights of the rows as the loss of a program has them."""
+        return replace(self, row_weight=np.asarray(problem.loss.row_weight)[:, 0])
 
     def scaled(self, rows: Rows) -> Rows:
         """Raw rows as the program has them."""

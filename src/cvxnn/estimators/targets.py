@@ -11,7 +11,7 @@ for two classes and their softmax for more.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
@@ -65,6 +65,10 @@ class Labels:
         places = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
         return one_output_or_one_hot(places, self.n_outputs)
 
+    def decode(self, places: np.ndarray) -> np.ndarray:
+        """The labels of places among the classes."""
+        return self.classes[places]
+
     def row_weights(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """The weights of the rows, with those of their classes."""
         if self.class_weight is None:
@@ -94,7 +98,8 @@ class Values:
     loss: str
     huber_delta: float
     flat: bool
-    default_score = "R²"
+    default_score: ClassVar[str] = "R²"
+    has_probabilities: ClassVar[bool] = False
 
     @property
     def loss_settings(self) -> dict[str, Any]:
@@ -107,6 +112,9 @@ class Values:
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         return y.reshape(len(y), -1).astype(np.float64)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values
 
     def row_weights(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return weight
