@@ -280,7 +280,8 @@ class Classification(ClassifierMixin):
         return self._outputs(X)
 
     def predict(self: Any, X: Any) -> np.ndarray:
-        return self.classes_[predicted_classes(self._outputs(X))]
+        places = predicted_classes(self._outputs(X))
+        return self.classes_[places]
 
     def _has_probabilities(self: Any) -> bool:
         if self.loss == "log":
