@@ -1,6 +1,9 @@
 """The scikit-learn estimators: the contract, weights, probabilities, cross-validation, messages."""
 
+import pickle
 import warnings
+from collections import Counter
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -12,12 +15,19 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import HuberRegressor
 from sklearn.metrics import accuracy_score, log_loss
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    KFold,
+    PredefinedSplit,
+    StratifiedKFold,
+    cross_val_score,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
+from cvxnn.estimators import base, cross_validation, posing
 from cvxnn.estimators.rows import Rows, Scaling
 
 FEW = {"n_patterns": 20}
@@ -190,13 +200,16 @@ def test_weights_are_repeated_rows_to_the_last_bit(cls):
 
 
 @pytest.mark.parametrize("cls", [cvxnn.GatedReLUClassifierCV, cvxnn.GatedReLURegressorCV])
-def test_cross_validation_too(cls):
+def test_cross_validation_too_for_folds_of_the_users_own(cls):
+    """Repeated rows are then in one fold. Default folds may put them into different ones."""
     X, y = load_iris(return_X_y=True)
     X, y = X[::4], y[::4]
-    weight = 1 + np.arange(len(X)) % 3
-    weighted = cls(**QUICK_CV).fit(X, y, weight)
-    repeated = cls(**QUICK_CV).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    np.testing.assert_array_equal(weighted.cv_scores_, repeated.cv_scores_)
+    weight, fold = 1 + np.arange(len(X)) % 3, np.arange(len(X)) % 4
+    own = {**QUICK_CV, "cv": PredefinedSplit(fold)}
+    weighted = cls(**own).fit(X, y, weight)
+    own["cv"] = PredefinedSplit(np.repeat(fold, weight))
+    repeated = cls(**own).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.cv_scores_, repeated.cv_scores_, rtol=1e-9)
     assert weighted.alpha_ == repeated.alpha_
     np.testing.assert_array_equal(weighted.network_.W2, repeated.network_.W2)
 
@@ -419,7 +432,8 @@ def test_alpha_by_cross_validation(cls, cancer):
     assert model.best_score_ == model.cv_scores_[:, model.best_index_].mean()
     assert model.certificate_.relative_gap <= model.tol
     plain = clone(model).set_params(alphas=[model.alpha_], n_alphas=15, cv=2).fit(X, y)
-    np.testing.assert_array_equal(plain.network_.W1, model.network_.W1)
+    objective = plain.certificate_.objective  # of the same program, started from other folds
+    assert objective == pytest.approx(model.certificate_.objective, rel=2 * model.tol)
 
 
 def test_scores_are_those_of_fits_on_the_folds(cancer):
@@ -486,7 +500,7 @@ def test_one_fold_is_no_cross_validation(cancer):
     for cv in (0, 1):
         with pytest.raises(ValueError, match=f"'cv' parameter .* Got {cv} instead"):
             cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": cv}).fit(X, y)
-    with pytest.warns(UserWarning, match="too few distinct rows for folds"):
+    with pytest.warns(UserWarning, match="too few rows for folds"):
         cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(X[[0, 19]], ["a", "b"])
 
 
@@ -507,6 +521,162 @@ def test_bad_grids_are_refused(cancer):
     for bad in ([], [0.1, -1.0], [np.inf]):
         with pytest.raises(ValueError, match="alphas must be positive"):
             cvxnn.GatedReLUClassifierCV(alphas=bad).fit(X, y)
+
+
+def test_one_program_for_each_fold_and_one_for_all_rows(cancer, monkeypatch):
+    """The program of all rows gives both the grid and the final fit, and all rows are validated
+    together: what is scored are rows of the fit."""
+    counts = Counter()
+
+    def count(owner, name):
+        function = getattr(owner, name)
+
+        def counted(*arguments, **settings):
+            counts[name] += 1
+            return function(*arguments, **settings)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(cvxnn.CReLU, "__init__")
+    count(posing, "sample_patterns")
+    count(base, "validate_data")
+    count(cross_validation, "lambda_max")
+    cvxnn.ReLUClassifierCV(**QUICK_CV).fit(*cancer)  # three folds, four strengths
+    assert counts == {"__init__": 4, "sample_patterns": 4, "validate_data": 1, "lambda_max": 1}
+
+
+@pytest.mark.parametrize("cls", CLASSIFIERS_CV)
+def test_the_final_fit_starts_from_a_fold(cls, cancer):
+    X, y = cancer
+    chosen = cls(**QUICK_CV).fit(X, y)
+    cold = getattr(cvxnn, cls.__name__.removesuffix("CV"))(chosen.alpha_, **FEW).fit(X, y)
+    assert chosen.n_iter_ < cold.n_iter_
+    assert chosen.converged_
+    assert chosen.certificate_.objective == pytest.approx(cold.certificate_.objective, rel=2e-4)
+
+
+# ---- folds --------------------------------------------------------------------------------------
+
+
+def table_with_equal_rows():
+    """1800 rows of which 20 are different, with labels drawn from their probabilities."""
+    generator = np.random.default_rng(0)
+    levels = np.array(list(product(range(3), (0, 1), (0, 1), (0, 1))))
+    truth = 1 / (1 + np.exp(-generator.normal(0, 1.5, 20)))
+    drawn = generator.integers(0, 20, 1800)
+    return levels[drawn].astype(float), generator.random(1800) < truth[drawn], truth[drawn]
+
+
+def folds_of(X, y, weight=None, **settings):
+    """The rows that are tested in each fold: their content, and how many of it."""
+    model = cvxnn.GatedReLUClassifierCV(random_state=0, **settings)
+    how, given, labels = model._read(X, y, weight)
+    folds = model._folds(given, labels, how.seed)
+    return [Counter(map(tuple, np.column_stack([X[test], y[test]]).tolist())) for _, test in folds]
+
+
+def test_equal_rows_are_in_different_folds():
+    """New rows repeat old ones, and so do test rows: with all copies of a row in one fold, the best
+    alpha was that of a model which has to guess them (0.063, with a log-loss of 0.672)."""
+    X, y, truth = table_with_equal_rows()
+    train, test = slice(0, 1300), slice(1300, None)
+    model = cvxnn.ReLUClassifierCV(n_patterns=50, n_alphas=8).fit(X[train], y[train])
+    best = log_loss(y[test], truth[test])
+    assert log_loss(y[test], model.predict_proba(X[test])) < 1.01 * best
+    assert model.alpha_ < 2e-3
+    for fold in folds_of(X[train], y[train]):
+        assert len(fold) > 30  # nearly all of the 40 kinds of rows are tested in every fold
+
+
+def test_folds_depend_on_the_rows_and_not_on_their_weights():
+    X, y, _ = table_with_equal_rows()
+    X, y = X[:200], y[:200]
+    folds = folds_of(X, y)
+    assert folds == folds_of(X, y, np.full(200, 10.0))
+    assert folds == folds_of(X, y, rng.uniform(0.1, 0.9, 200))
+    assert folds == folds_of(X, y, class_weight="balanced")
+    assert folds != folds_of(X, ~y)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_cross_validation_does_not_depend_on_the_order_of_the_rows(make):
+    X, y, _ = table_with_equal_rows()
+    X, y = X[:150], y[:150]
+    weight = rng.choice([0.1, 0.3, 0.7, 0.0], 150)
+    order = rng.permutation(150)
+    models = [
+        cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(make(X[rows]), y[rows], weight[rows])
+        for rows in (np.arange(150), order)
+    ]
+    np.testing.assert_array_equal(*(model.cv_scores_ for model in models))
+    np.testing.assert_array_equal(*(model.network_.W1 for model in models))
+
+
+def test_classes_of_weight_zero_leave_the_users_folds_as_they_are(wine):
+    X, y = wine
+    weight = np.where(y == 0, 0.0, 1.0)
+    fold = np.arange(len(X)) % 3
+    model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": PredefinedSplit(fold)})
+    model.fit(X, y, weight)
+    some = y != 0
+    model_of_some = clone(model).set_params(cv=PredefinedSplit(fold[some])).fit(X[some], y[some])
+    np.testing.assert_array_equal(model.cv_scores_, model_of_some.cv_scores_)
+    assert list(model.classes_) == [1, 2]
+
+
+# ---- what a fit keeps ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cls", [cvxnn.ReLUClassifier, cvxnn.GatedReLUClassifier])
+def test_a_pickle_holds_no_training_rows(cls):
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((1000, 38))  # 0.3 MB
+    y = X[:, 0] + np.maximum(X[:, 1], 0) > 0
+    model = cls(0.01).fit(X, y)
+    content = pickle.dumps(model)
+    assert len(content) < 100_000
+    assert X[17].tobytes() not in content
+    again = pickle.loads(content)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert clone(again).get_params() == model.get_params()
+    assert again.certificate_ == model.certificate_
+
+
+def test_pickles_name_the_package_and_not_a_file(cancer):
+    for name in cvxnn.estimators.__all__:
+        cls = getattr(cvxnn.estimators, name)
+        assert cls.__module__ == "cvxnn.estimators"
+        assert getattr(cvxnn, name) is cls
+        assert pickle.loads(pickle.dumps(cls)) is cls
+
+
+def test_warm_starts_survive_a_pickle(cancer):
+    X, y = cancer
+    model = cvxnn.ReLUClassifier(0.02, warm_start=True, n_patterns=60).fit(X, y)
+    cold = model.n_iter_
+    again = pickle.loads(pickle.dumps(model)).fit(X, y)
+    assert again.n_iter_ < cold
+    again.set_params(warm_start=False).fit(X, y)
+    assert again.n_iter_ == cold
+    assert len(pickle.dumps(again)) < len(pickle.dumps(model))  # nothing to start from is kept
+
+
+def test_warnings_are_at_the_line_that_fits(cancer):
+    X, y = cancer
+    two = X[[0, 19]], ["a", "b"]
+    fits = [
+        lambda: cvxnn.ReLUClassifier(0.001, max_iter=2, **FEW).fit(X, y),
+        lambda: cvxnn.ReLUClassifier(50.0, **FEW).fit(X, y),
+        lambda: cvxnn.ReLURegressor(0.1, huber_delta=2.0, **FEW).fit(X, y == "benign"),
+        lambda: cvxnn.ReLURegressorCV(**QUICK_CV, alphas=[0.1]).fit(X, y == "benign"),
+        lambda: cvxnn.GatedReLUClassifier(0.1, **FEW).fit(X * [1e-310, *[1] * 29], y),
+        lambda: cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(*two),
+    ]
+    for fit in fits:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fit()
+        assert {warning.filename for warning in caught} == {__file__}
 
 
 # ---- sparse data --------------------------------------------------------------------------------

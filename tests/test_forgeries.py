@@ -521,5 +521,6 @@ def test_improving_keeps_the_huber_delta():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         better = fitted.improve(table(), n_patterns=3)
-    assert better.estimator.solution_.problem.loss.base.delta == 0.3
+    assert better.verify(table()).agrees  # for the program with the delta of the estimator
+    assert better.estimator.huber_delta == 0.3
     assert better.certificate.objective <= fitted.certificate.objective * (1 + 1e-9)

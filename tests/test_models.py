@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 import cvxnn
 from cvxnn import ModelFileError, Patterns, SparseGates, modelfile
+from cvxnn.estimators.base import posed_program
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model, fit_path, pose, scores
 from cvxnn.tables.preparation import fingerprint_of
@@ -118,7 +119,7 @@ def test_a_model_comes_back_to_the_last_bit(case, path):
     saved, read = model.estimator, again.estimator
     assert type(read) is type(saved)
     assert read.get_params() == saved.get_params()
-    names = {name for name in vars(saved) if name.endswith("_")} - {"solution_", "scorer_"}
+    names = {name for name in vars(saved) if name.endswith("_")} - {"scorer_"}
     assert names <= set(vars(read))
     for name in names - {"network_"}:
         np.testing.assert_array_equal(getattr(read, name), getattr(saved, name))
@@ -506,7 +507,9 @@ def test_bounds_of_other_patterns_are_not_confirmed(case, path):
     """A forgery in which every number is right: patterns that are poor, the dual point that belongs
     to them, and a network whose objective is just what it proves."""
     model, table = model_of(case), table_of(case)
-    problem = model.estimator.solution_.problem
+    problem = posed_program(
+        model.estimator, *model.training_rows(table), model.estimator.alpha_
+    ).problem
     rows = np.random.default_rng(0).permutation(len(model.mask))[:2]
     poor = np.zeros_like(model.mask)
     poor[rows] = True
@@ -668,7 +671,8 @@ def test_the_posed_problem_is_that_of_a_fit():
     problem = pose(table, "y", alpha=0.02, n_patterns=12)
     model = fit(table, holdout=0.0)
     np.testing.assert_array_equal(problem.patterns.mask, model.mask)
-    np.testing.assert_array_equal(problem.loss.Y, model.estimator.solution_.problem.loss.Y)
+    solution = cvxnn.solve(problem, tol=model.estimator.tol)
+    np.testing.assert_array_equal(solution.dual, model.dual)
 
 
 # ------------------------------------------------------------------------------ hostile files

@@ -105,14 +105,14 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.cones.singular import PatternWarning as PatternWarning
     from cvxnn.decompositions import Decomposition as Decomposition
     from cvxnn.decompositions import decompose as decompose
-    from cvxnn.estimators.plain import GatedReLUClassifier as GatedReLUClassifier
-    from cvxnn.estimators.plain import GatedReLUClassifierCV as GatedReLUClassifierCV
-    from cvxnn.estimators.plain import GatedReLURegressor as GatedReLURegressor
-    from cvxnn.estimators.plain import GatedReLURegressorCV as GatedReLURegressorCV
-    from cvxnn.estimators.plain import ReLUClassifier as ReLUClassifier
-    from cvxnn.estimators.plain import ReLUClassifierCV as ReLUClassifierCV
-    from cvxnn.estimators.plain import ReLURegressor as ReLURegressor
-    from cvxnn.estimators.plain import ReLURegressorCV as ReLURegressorCV
+    from cvxnn.estimators import GatedReLUClassifier as GatedReLUClassifier
+    from cvxnn.estimators import GatedReLUClassifierCV as GatedReLUClassifierCV
+    from cvxnn.estimators import GatedReLURegressor as GatedReLURegressor
+    from cvxnn.estimators import GatedReLURegressorCV as GatedReLURegressorCV
+    from cvxnn.estimators import ReLUClassifier as ReLUClassifier
+    from cvxnn.estimators import ReLUClassifierCV as ReLUClassifierCV
+    from cvxnn.estimators import ReLURegressor as ReLURegressor
+    from cvxnn.estimators import ReLURegressorCV as ReLURegressorCV
     from cvxnn.improvement import Improvement as Improvement
     from cvxnn.improvement import improve as improve
     from cvxnn.loading import load as load

@@ -331,8 +331,10 @@ def _encoded(
             f"{C} output{'s' if C > 1 else ''}, for {max(C, 2)} classes"
         )
     position = {label: k for k, label in enumerate(classes)}
-    one_hot = np.eye(len(classes))[[position[label] for label in labels]]
-    return (2 * one_hot[:, 1:] - 1 if C == 1 else one_hot), np.array(classes)
+    from cvxnn.estimators.targets import one_output_or_one_hot  # needs scikit-learn
+
+    places = np.array([position[label] for label in labels])
+    return one_output_or_one_hot(places, C), np.array(classes)
 
 
 def _sorted_labels(y: np.ndarray, labels: list[Any]) -> list[Any]:

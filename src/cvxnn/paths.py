@@ -53,12 +53,14 @@ class Path:
     solutions : as many as were reached.
     planned : all the lams that were asked for; NaN if there was no time to find lambda_max.
     message : how the path ended, in words.
+    interrupted : whether it was Ctrl-C that ended it.
     """
 
     problem: ConvexProblem
     solutions: tuple[Solution, ...]
     planned: np.ndarray
     message: str
+    interrupted: bool = False
 
     def __len__(self) -> int:
         return len(self.solutions)
@@ -165,7 +167,7 @@ def path(
     number = N_LAMS if n_lams is None else check_integer(n_lams, "n_lams", minimum=1)
     grid = np.full(number, np.nan)  # until lambda_max is known
     solutions: list[Solution] = []
-    message = "all points are reached"
+    message, interrupted = "all points are reached", False
     try:
         with threads.single_blas(), spend(Budget(seconds)):
             grid = _grid(problem, n_lams, eps, lams)
@@ -180,6 +182,7 @@ def path(
                         problem.with_lam(lam), solver, tol=tol, warm_start=start, **options
                     )
                 if solution.status in _UNFINISHED:
+                    interrupted = solution.status is Status.INTERRUPTED
                     message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
                     break
                 if len(solutions) > 1:  # what later points no longer need may be large
@@ -194,14 +197,14 @@ def path(
                     message = reason
                     break
     except KeyboardInterrupt:  # between two solves
-        message = _UNFINISHED[Status.INTERRUPTED]
+        message, interrupted = _UNFINISHED[Status.INTERRUPTED], True
     except OutOfTimeError:
         known = bool(np.isfinite(grid).all())
         where = f"at lam = {grid[len(solutions)]:.4g}" if known else "before lambda_max was known"
         message = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}"
     if len(solutions) > 1:
         solutions[-2] = replace(solutions[-2], state=None)
-    return Path(problem, tuple(solutions), grid, message)
+    return Path(problem, tuple(solutions), grid, message, interrupted)
 
 
 def _ahead(last: Sequence[Solution], lam: float) -> Solution | None:

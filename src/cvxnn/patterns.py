@@ -341,15 +341,19 @@ def activations(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> 
     return mask
 
 
+def pattern_keys(mask: np.ndarray) -> list[bytes]:
+    """One key for each pattern of a mask (n, p): equal patterns have equal keys."""
+    return [row.tobytes() for row in np.packbits(np.ascontiguousarray(mask.T), axis=1)]
+
+
 def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """First occurrences of the distinct non-zero columns, in order, and for each column the
     position of its pattern among them (-1 for the zero pattern)."""
-    packed = np.packbits(np.ascontiguousarray(mask.T), axis=1)
-    first: dict[bytes, int] = {bytes(packed.shape[1]): -1}
+    zero = bytes((mask.shape[0] + 7) // 8)
+    first: dict[bytes, int] = {zero: -1}
     keep: list[int] = []
     position = np.empty(mask.shape[1], dtype=int)
-    for i, row in enumerate(packed):
-        key = row.tobytes()
+    for i, key in enumerate(pattern_keys(mask)):
         if key not in first:
             first[key] = len(keep)
             keep.append(i)

@@ -169,9 +169,10 @@ def _score_name(estimator: Any) -> str:
     scoring = estimator.scoring
     if scoring is not None:
         return scoring.replace("_", " ") if isinstance(scoring, str) else "score"
-    if not hasattr(estimator, "classes_"):
-        return "r2"
-    return "mean log-likelihood" if estimator.loss == "log" else "accuracy"
+    from cvxnn.estimators.targets import targets_of
+
+    score = targets_of(estimator).default_score
+    return {"log-likelihood": "mean log-likelihood", "R²": "r2"}.get(score, score)
 
 
 # -- what was learned

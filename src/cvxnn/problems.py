@@ -16,7 +16,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from cvxnn.losses import LOSSES, Loss, LossChoice, choose_loss, make_loss
 from cvxnn.memory import DOUBLE, check_memory, problem_bytes, weight_bytes
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import SignedMatrix, expanded_matrix
-from cvxnn.patterns import Patterns, unit_scale, warn_about_small
+from cvxnn.patterns import Patterns, pattern_keys, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty, choose_penalty, make_penalty
 from cvxnn.problem_data import ProblemData
 from cvxnn.proofs import Multipliers
@@ -197,6 +197,38 @@ class ConvexProblem:
         other._pose(self.data, lam)
         return other
 
+    @overload
+    def with_patterns(self, patterns: Patterns) -> Any: ...
+    @overload
+    def with_patterns(self, patterns: Patterns, weights: Any) -> tuple[Any, Any]: ...
+    def with_patterns(self, patterns: Patterns, weights: Any = None) -> Any:
+        """The same problem over other patterns of the same rows; data, loss and penalty are shared.
+
+        With `weights` of this problem, the answer is the pair (problem, weights): a block whose
+        pattern is in both problems is carried over, all others are zero. That is a feasible start
+        for the new problem, because a cone depends on nothing but the data and its pattern.
+        """
+        other = self._over(_check_patterns(patterns))
+        if weights is None:
+            return other
+        return other, other.present(self._carried(self.check_weights(weights), other))
+
+    def _over(self, patterns: Patterns) -> Any:
+        raise NotImplementedError
+
+    def _carried(self, U: Array, other: ConvexProblem) -> Array:
+        """The blocks U of this problem as blocks of the other one, sign by sign for C-ReLU."""
+        mine = {key: i for i, key in enumerate(pattern_keys(self.patterns.mask))}
+        found = [
+            (mine[key], j) for j, key in enumerate(pattern_keys(other.patterns.mask)) if key in mine
+        ]
+        source, place = np.array(found, dtype=int).reshape(-1, 2).T
+        p, q = len(self.patterns), len(other.patterns)
+        carried = other.zero_weights()
+        for sign in range(len(U) // p):
+            carried[place + sign * q] = U[source + sign * p]
+        return carried
+
     def _check_blocks(self, weights: Any, shape: tuple[int, int, int], name: str) -> Array:
         U = check_array(weights, name)
         U = U if same_library(U, self.operator.X) else to_numpy(U)
@@ -270,6 +302,18 @@ class CGReLU(ConvexProblem):
         )
         self._pose(data, lam)
 
+    def _over(self, patterns: Patterns) -> CGReLU:
+        patterns.check_belong_to(self._raw_data())
+        _check_size(self.operator.X, len(patterns), cones=False)
+        return type(self)._of(self.data.with_patterns(patterns), self.lam)
+
+    def _raw_data(self) -> Array:
+        """X as it was given: without the column of ones, in its own units."""
+        X = self.operator.X
+        X = X[:, : X.shape[1] - self.bias]
+        scale = self.column_scale[: X.shape[1]]
+        return divide_columns(X, 1 / scale) if self.normalize else X
+
     def network(self, weights: Any) -> GatedReLUNetwork:
         """The gated network with these weights, in the units of the raw X (theorem 2.2)."""
         U = self.check_weights(weights)
@@ -327,19 +371,23 @@ class CReLU(ConvexProblem):
             sample_weight=sample_weight,
             huber_delta=huber_delta,
         )
-        data, cones = gated.data, _make_cones(gated.data)
-        notes = cones.tie_notes()
+        self._pose_over(gated.data, lam, singular, stacklevel=3)
+
+    def _pose_over(self, data: ProblemData, lam: float, singular: str, stacklevel: int) -> None:
+        """Take over gated data, after patterns with singular cones were dealt with."""
+        cones = _make_cones(data)
+        notes, patterns = cones.tie_notes(), data.patterns
         if singular != "keep" and cones.singular.any():
             if singular == "raise":
                 found = np.flatnonzero(cones.singular).tolist()
                 raise ValueError(f"patterns: the cones of {found} are singular")
             foreign = not data.bias and np.any(patterns.gate_bias)  # None is as good as zeros
             patterns, treated = treat_singular(patterns, cones, data.column_scale, data.bias)
-            warnings.warn(_in_short(treated, bool(foreign)), PatternWarning, stacklevel=2)
+            warnings.warn(_in_short(treated, bool(foreign)), PatternWarning, stacklevel=stacklevel)
             data = data.with_patterns(patterns)
             cones, notes = _make_cones(data), notes + treated
         self._pose(data, lam)
-        self.cones, self.notes = cones, notes
+        self.cones, self.notes, self.singular = cones, notes, singular
 
     @classmethod
     def from_gated(cls, gated: CGReLU) -> CReLU:
@@ -350,9 +398,8 @@ class CReLU(ConvexProblem):
             )
         if not in_numpy(gated.operator.X):
             raise TypeError("C-ReLU works on NumPy data; build the gated problem from NumPy arrays")
-        problem = cls._of(gated.data, gated.lam)
-        problem.cones = _make_cones(gated.data)
-        problem.notes = problem.cones.tie_notes()
+        problem = cls.__new__(cls)
+        problem._pose_over(gated.data, gated.lam, "keep", stacklevel=3)
         return problem
 
     @property
@@ -367,6 +414,13 @@ class CReLU(ConvexProblem):
     @cached_property
     def operator_double(self) -> SignedMatrix:
         return SignedMatrix(self.data.operator_double)
+
+    def _over(self, patterns: Patterns) -> CReLU:
+        """Patterns with singular cones are treated as `singular` said when the problem was made."""
+        other = type(self).__new__(type(self))
+        gated = self.gated.with_patterns(patterns)
+        other._pose_over(gated.data, self.lam, self.singular, stacklevel=4)
+        return other
 
     @property
     def pattern_of_block(self) -> np.ndarray:
@@ -511,6 +565,15 @@ class CReLU(ConvexProblem):
         return Z
 
 
+def _check_patterns(patterns: Any) -> Patterns:
+    if not isinstance(patterns, Patterns):
+        raise TypeError(
+            f"patterns must be Patterns, got {type(patterns).__name__}; "
+            "see sample_patterns, Patterns.from_gates and Patterns.from_mask"
+        )
+    return patterns
+
+
 def check_weights_fit(problem: ConvexProblem, further: int = 0) -> None:
     """Refuse work on weights that will not fit into memory, with so many `further` bytes."""
     blocks, d, C = problem.weight_shape
@@ -591,12 +654,7 @@ def _make_data(
     bias, normalize = check_flag(bias, "bias"), check_flag(normalize, "normalize")
     output_bias = check_flag(output_bias, "output_bias")
     bound = make_loss(loss, Y, sample_weight=sample_weight, intercept=output_bias)
-    if not isinstance(patterns, Patterns):
-        raise TypeError(
-            f"patterns must be Patterns, got {type(patterns).__name__}; "
-            "see sample_patterns, Patterns.from_gates and Patterns.from_mask"
-        )
-    patterns.check_belong_to(X)
+    _check_patterns(patterns).check_belong_to(X)
     _check_size(X, len(patterns), cones=False, copies=bias + normalize)
     X, column_scale = _design_matrix(X, bias, normalize)
     return ProblemData(

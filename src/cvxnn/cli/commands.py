@@ -146,7 +146,7 @@ def _at_the_edge(estimator: Any) -> bool:
 
 def _exit_code(model: Model) -> int:
     """Of a model that has just been solved for."""
-    if model.estimator.solution_.status is Status.INTERRUPTED:
+    if model.status is Status.INTERRUPTED:
         return INTERRUPTED
     return 0 if model.estimator.converged_ else NOT_CONVERGED
 

@@ -15,7 +15,8 @@ PARAMETERS = {
     Its smallest point, relative to lambda_max.""",
     "cv": """int, splitter or iterable, default=None
     Folds; None for 5. Given as a number, they are shuffled with `random_state`, of all classes
-    alike, and of distinct rows. Others are taken as they are.""",
+    alike. A row goes into one fold with its whole weight, and equal rows may go into different
+    ones. The order of the rows does not matter. Other folds are taken as they are.""",
     "scoring": """str, callable or None, default=None
     What to choose by, as in scikit-learn; a function has to take `sample_weight`. None is the
     log-likelihood for the log-loss, accuracy for classifiers with the squared loss, and r2 for
@@ -65,7 +66,6 @@ ATTRIBUTES = {
     "n_iter_": "Iterations.",
     "n_patterns_": "Distinct patterns.",
     "history_": "One record an iteration: objective, lower bound, gap, passes over the data.",
-    "solution_": "What the solver returned, with the convex program, on distinct and scaled rows.",
     "alphas_": "The strengths compared, in falling order.",
     "cv_scores_": "Their scores: (folds, strengths).",
     "cv_neurons_": "The neurons of the models that were scored: (folds, strengths).",
@@ -77,8 +77,9 @@ ATTRIBUTES = {
 CV_ONLY = {"alphas_", "cv_scores_", "cv_neurons_", "best_index_, best_score_", "scorer_"}
 
 
-def describe(kind: str, parameters: list[str], *, classifier: bool, cv: bool) -> str:
+def describe(kind: str, parameters: list[str], *, classifier: bool) -> str:
     """The docstring of an estimator with these parameters; `kind` is what it trains."""
+    cv = "cv" in parameters
     task = "classifier" if classifier else "regressor"
     lines = [f"A {kind}, as a {task}, trained to a certified optimum."]
     if cv:

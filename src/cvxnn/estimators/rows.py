@@ -1,6 +1,8 @@
 """The rows that estimators train on: distinct, weighted, and scaled.
 
-A row of weight w counts as w equal rows, so equal rows are merged and their weights added. Columns
+A row of weight w counts as w equal rows, so equal rows are merged and their weights added. Sums
+are made in an order that depends on nothing but the rows themselves, so that no result depends on
+the order in which rows are given. Columns
 are scaled by x -> (x - mean) / spread, with weighted means and spreads; `Scaling.undo` takes a
 network back to raw rows: W1 x' + b1 = (W1 / spread) x + b1 - W1 (mean / spread).
 """
@@ -16,6 +18,7 @@ from scipy import sparse
 from cvxnn.arrays import largest_entries
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.patterns import SMALLEST
+from cvxnn.threads import cached_property
 
 AGREEMENT = 1e-9  # of numbers that were computed twice, on two machines perhaps
 _CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
@@ -34,16 +37,26 @@ class Rows:
 
     def merged(self) -> Rows:
         """Rows of weight zero go; equal rows with equal targets become one, in sorted order."""
-        X, Y, weight = self.X, self.Y, self.weight
-        if np.any(weight == 0):
-            return self.select(np.flatnonzero(weight > 0)).merged()
-        if sparse.issparse(X):
-            first, owner = _distinct_sparse(X, Y)
-        else:
-            both = np.ascontiguousarray(np.column_stack([X, Y]) + 0.0)  # -0 is 0
-            _, first, owner = np.unique(both, axis=0, return_index=True, return_inverse=True)
-        total = np.bincount(owner.reshape(-1), weights=weight)
-        return Rows(X[first], Y[first], total)
+        first, owner = self._contents
+        order = self.in_order()
+        total = np.bincount(owner[order], weights=self.weight[order], minlength=len(first))
+        first, total = first[total > 0], total[total > 0]
+        return Rows(self.X[first], self.Y[first], total)
+
+    def in_order(self) -> np.ndarray:
+        """The rows of positive weight, sorted by content and, among equal ones, by weight. It is
+        the same sequence of rows in whatever order they are given."""
+        order = np.lexsort((self.weight, self._contents[1]))
+        return order[self.weight[order] > 0]
+
+    @cached_property
+    def _contents(self) -> tuple[np.ndarray, np.ndarray]:
+        """First occurrences of distinct rows, sorted by content, and which one each row equals."""
+        if sparse.issparse(self.X):
+            return _distinct_sparse(self.X, self.Y)
+        both = np.ascontiguousarray(np.column_stack([self.X, self.Y]) + 0.0)  # -0 is 0
+        _, first, owner = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        return first, owner.reshape(-1)
 
     def select(self, rows: np.ndarray) -> Rows:
         return Rows(self.X[rows], self.Y[rows], self.weight[rows])
@@ -151,9 +164,22 @@ class Numbers:
     columns: Scaling
     targets: Scaling
 
-    def merged(self, raw: Rows) -> Rows:
-        """Rows with the program's targets, merged; columns stay raw."""
-        return replace(raw, Y=self.targets.apply(raw.Y)).merged()
+    def with_weights_of(self, problem: Any) -> Numbers:
+        """The same, with the weights of the rows as the loss of a program has them."""
+        return replace(self, row_weight=np.asarray(problem.loss.row_weight)[:, 0])
+
+    def scaled(self, rows: Rows) -> Rows:
+        """Raw rows as the program has them."""
+        return replace(rows, X=self.columns.apply(rows.X), Y=self.targets.apply(rows.Y))
+
+    def scale_network(self, network: Any) -> Any:
+        """The network for scaled rows and outputs of the one for raw ones."""
+        raw = self.columns.inverse().undo(network)
+        return self.targets.inverse().undo_outputs(raw)
+
+    def unscale_network(self, network: Any) -> Any:
+        """The network for raw rows and outputs of the one for scaled ones."""
+        return self.targets.undo_outputs(self.columns.undo(network))
 
     def differences(self, again: Numbers) -> list[str]:
         """What is not as it was computed again, in words. Means are measured in spreads, too."""

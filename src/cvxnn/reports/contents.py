@@ -15,6 +15,7 @@ from sklearn.base import is_classifier
 
 import cvxnn
 from cvxnn.certificates import Certificate
+from cvxnn.estimators.targets import targets_of
 from cvxnn.reports import importance, measures
 from cvxnn.reports.claims import Claims, claims_of, is_gated
 from cvxnn.reports.importance import Columns, Neurons
@@ -194,7 +195,7 @@ def _results(
     found = []
     for label, sample in samples.items():
         if classes:
-            likely = estimator.loss == "log"
+            likely = targets_of(estimator).has_probabilities
             kept = measures.frequent_classes(next(iter(samples.values())), len(classes))
             found.append(
                 Result(
@@ -275,9 +276,7 @@ def _scoring(estimator: Any) -> str:
         return estimator.scoring.replace("_", " ")
     if estimator.scoring is not None:
         return "score"
-    if not is_classifier(estimator):
-        return "R²"
-    return "log-likelihood" if estimator.loss == "log" else "accuracy"
+    return targets_of(estimator).default_score
 
 
 # -- to do it again

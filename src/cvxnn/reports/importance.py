@@ -11,10 +11,11 @@ from scipy import sparse
 from sklearn.base import is_classifier
 
 from cvxnn.estimators.rows import Scaling
+from cvxnn.estimators.targets import predicted_classes, targets_of
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.patterns import activations
 from cvxnn.reports.measures import SEED, log_loss, some_rows
-from cvxnn.reports.samples import Sample, predicted_classes
+from cvxnn.reports.samples import Sample
 
 MAX_COLUMNS, MAX_NEURONS = 15, 12  # in a table
 MAX_SHUFFLED, MAX_ROWS, N_SHUFFLES = 100, 1000, 5  # columns and rows of the shuffling
@@ -125,7 +126,7 @@ def _loss(
             lambda scores: float(np.mean(((y - scores) / target_spread) ** 2)),
             "mean squared error (in variances of the target)",
         )
-    if estimator.loss == "log":
+    if targets_of(estimator).has_probabilities:
         return lambda scores: log_loss(scores, y), "log-loss"
     return lambda scores: float(np.mean(predicted_classes(scores) != y)), "share of wrong classes"
 

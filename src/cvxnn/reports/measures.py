@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cvxnn.reports.samples import Sample, log_probabilities
+from cvxnn.estimators.targets import log_probabilities
+from cvxnn.reports.samples import Sample
 
 SEED = 0  # of rows that are drawn where there are too many to show
 MAX_CLASSES = 12  # rows of a confusion matrix

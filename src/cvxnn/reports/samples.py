@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.special import log_expit, log_softmax
 from sklearn.base import is_classifier
 from sklearn.utils.validation import (
     _check_sample_weight,
@@ -18,7 +17,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cvxnn.estimators.plain import _NetworkEstimator
+from cvxnn.estimators.base import NetworkEstimator
+from cvxnn.estimators.targets import log_probabilities, predicted_classes
 from cvxnn.threads import cached_property
 
 
@@ -51,18 +51,8 @@ class Sample:
         return log_probabilities(self.scores)
 
 
-def predicted_classes(scores: np.ndarray) -> np.ndarray:
-    return (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-
-
-def log_probabilities(scores: np.ndarray) -> np.ndarray:
-    if scores.shape[1] == 1:
-        return log_expit(np.column_stack([-scores, scores]))
-    return log_softmax(scores, axis=1)
-
-
 def check_estimator(estimator: Any) -> None:
-    if not isinstance(estimator, _NetworkEstimator):
+    if not isinstance(estimator, NetworkEstimator):
         raise TypeError(
             "a report is about one of the estimators of cvxnn, such as ReLUClassifier; got "
             f"{type(estimator).__name__}"

@@ -19,7 +19,14 @@ from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.newton.method import Newton
-from cvxnn.solvers.results import NotConvergedError, Progress, Solution, Status
+from cvxnn.solvers.results import (
+    NotConvergedError,
+    Progress,
+    Solution,
+    Start,
+    Status,
+    kind_of_run,
+)
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import Run
 from cvxnn.validation import check_choice, check_integer, check_number, check_problem, suggest
@@ -61,8 +68,8 @@ def solve(
         and whatever cannot be interrupted is predicted to take half a second at most, or 5 % of
         the limit.
     warm_start : weights or a `Solution` to start from; a solution of the same method also hands
-        on its step size, multipliers and the like. "direct", "lsmr", "decomposition" and "cvxpy"
-        always begin afresh.
+        on its step size, multipliers and the like, and so does `solution.start()`, which holds
+        none of the data. "direct", "lsmr", "decomposition" and "cvxpy" always begin afresh.
     callback : called with a `Progress` in every iteration, and about once a second if iterations
         take longer than that; a true answer stops the run.
     on_failure : "warn", "raise" or "ignore" if the tolerance is not met.
@@ -103,22 +110,12 @@ def solve(
 def _start_from(warm_start: Any, problem: ConvexProblem, method: Solver) -> tuple[Array, Any]:
     """The weights to start from, and the state of an earlier run of the same method."""
     state = None
-    if isinstance(warm_start, Solution):
-        same = warm_start.solver.name == method.name and _alike(warm_start.problem, problem)
-        state = warm_start.state if same else None
+    if isinstance(warm_start, Solution | Start):
+        state = warm_start.state if warm_start.made_by == kind_of_run(method, problem) else None
         warm_start = warm_start.weights
     if warm_start is None:
         return problem.zero_weights(), state
     return problem.check_weights(warm_start, "warm_start"), state
-
-
-def _alike(a: ConvexProblem, b: ConvexProblem) -> bool:
-    """Whether the state of a run on one may start a run on the other; values may differ."""
-    return (
-        a.weight_shape == b.weight_shape
-        and a.loss.Y.shape == b.loss.Y.shape
-        and (a.loss_name, a.output_bias) == (b.loss_name, b.output_bias)
-    )
 
 
 def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str, Any]) -> Solver:

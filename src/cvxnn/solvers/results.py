@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace
+from cvxnn.arrays import Array, array_namespace, to_numpy
 from cvxnn.certificates import Certificate
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.problems import ConvexProblem
@@ -114,6 +114,16 @@ class Solution:
         xp = array_namespace(U)
         return int(xp.sum(xp.astype(xp.any(U != 0, axis=1), xp.int64)))
 
+    @property
+    def made_by(self) -> tuple[Any, ...]:
+        return kind_of_run(self.solver, self.problem)
+
+    def start(self) -> Start:
+        """What another run needs of this one; it holds none of the data."""
+        U = to_numpy(self.problem.check_weights(self.weights))
+        live = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
+        return Start(U.shape, live, U[live], self.made_by, self.state)
+
     def network(self) -> TwoLayerNetwork:
         """The network with these weights, in the units of the raw X."""
         return self.problem.network(self.weights)
@@ -123,3 +133,39 @@ class Solution:
             f"Solution({self.status}: {self.certificate}; {self.n_active} active neurons, "
             f"{self.n_iter} iterations, {self.seconds:.2f} s)"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """What a run hands on to the next one: weights and the state of its method, but no data.
+
+    Attributes
+    ----------
+    shape : of all weights, (blocks, features, classes).
+    live, values : which blocks are not zero, and these blocks.
+    made_by : the method, and the kind of problem, that the state belongs to.
+    state : of the method.
+    """
+
+    shape: tuple[int, ...]
+    live: np.ndarray
+    values: np.ndarray
+    made_by: tuple[Any, ...]
+    state: Any = field(repr=False)
+
+    @property
+    def weights(self) -> np.ndarray:
+        U = np.zeros(self.shape, dtype=self.values.dtype)
+        U[self.live] = self.values
+        return U
+
+
+def kind_of_run(solver: Solver, problem: ConvexProblem) -> tuple[Any, ...]:
+    """Runs of one kind may start from each other's states; the numbers in them may differ."""
+    return (
+        solver.name,
+        problem.weight_shape,
+        tuple(problem.loss.Y.shape),
+        problem.loss_name,
+        problem.output_bias,
+    )

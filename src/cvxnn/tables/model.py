@@ -26,14 +26,17 @@ from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 import cvxnn
 from cvxnn import estimators, modelfile
 from cvxnn.certificates import Certificate, Multipliers
-from cvxnn.estimators.rows import Numbers, Rows, Scaling
+from cvxnn.estimators.base import Watch, posed_program, take, train, unread_parameters
+from cvxnn.estimators.posing import Fit, Posing
+from cvxnn.estimators.rows import Numbers, Rows
+from cvxnn.estimators.targets import Labels
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.networks import NETWORKS
 from cvxnn.paths import Path, path
 from cvxnn.problems import ConvexProblem, lambda_max
 from cvxnn.pruning import prune
-from cvxnn.solvers import Progress, Solution
+from cvxnn.solvers import Progress, Solution, Status
 from cvxnn.tables.encoding import MAX_CATEGORIES, Encoder
 from cvxnn.tables.preparation import (
     HELD_OUT,
@@ -70,7 +73,7 @@ class Model:
 
     Attributes
     ----------
-    estimator : fitted; read from a file it has everything but `solution_`.
+    estimator : fitted.
     encoder : how columns become features.
     target : what is predicted.
     rows : (n,) of the table it came from: 0 trained on, 1 held out, 2 left out.
@@ -80,6 +83,7 @@ class Model:
     numbers : what else defines it; None in files of version 3, which have it computed again.
     scores : by "training" and "held out", the scores by name.
     notes : what was done to the data, in words.
+    status : how the run ended that it comes from; None for a model from a file.
     """
 
     estimator: Any
@@ -94,6 +98,7 @@ class Model:
     versions: dict[str, str] | None = None
     multipliers: Multipliers | None = None
     numbers: Numbers | None = None
+    status: Status | None = None
 
     @property
     def network(self) -> Any:
@@ -156,12 +161,9 @@ class Model:
             on_data(data.notes)
         given = {} if alpha is None else {"alpha": alpha}
         estimator = _estimator(kind, data.target.task, alpha is None, seed, {**given, **settings})
-        estimator._on_iteration, estimator._on_fold = on_iteration, on_fold
-        estimator._column_names = data.encoder.features
         X, y, weights = data.part(TRAINED)
-        estimator.fit(X, y, sample_weight=weights)
-        estimator._on_iteration = estimator._on_fold = None
-        solution = estimator.solution_
+        watch = Watch(on_iteration, on_fold, data.encoder.features)
+        found = train(estimator, X, y, weights, watch)
         model = cls(
             estimator=estimator,
             encoder=data.encoder,
@@ -171,8 +173,8 @@ class Model:
             scores=_scores_by_part(estimator, data.part(TRAINED), data.part(HELD_OUT)),
             notes=data.notes,
             versions=_versions(),
-            numbers=_numbers_of(solution, estimator._columns, estimator),
-            **_proof(solution),
+            numbers=found.numbers,
+            **_outcome(found.solution),
         )
         return model._claiming(model._posed(table))
 
@@ -231,8 +233,8 @@ class Model:
         """A minimal network with the same predictions on the training rows, and no higher an
         objective there."""
         posed = self._posed(table)
-        smaller = prune(posed.apply(self.network), posed.rows.X)
-        return self._with_network(posed.undo(smaller), table)
+        smaller = prune(posed.numbers.scale_network(self.network), posed.rows.X)
+        return self._with_network(posed.numbers.unscale_network(smaller), table)
 
     def improve(
         self,
@@ -245,7 +247,7 @@ class Model:
     ) -> Model:
         """The best network with the patterns of this one, and `n_patterns` sampled ones."""
         posed = self._posed(table)
-        network, rows = posed.apply(self.network), posed.rows
+        network, rows = posed.numbers.scale_network(self.network), posed.rows
         huber: dict[str, Any] = (
             {"huber_delta": posed.program.delta} if posed.program.loss == "huber" else {}
         )
@@ -266,15 +268,14 @@ class Model:
         estimator.n_iter_ = max(solution.n_iter, 1)
         estimator.n_patterns_ = len(solution.problem.patterns)
         estimator.lambda_max_ = lambda_max(solution.problem)
-        estimator.solution_ = solution
         better = replace(
             self,
             estimator=estimator,
             notes=(*self.notes, _improved(network, found.solution, n_patterns)),
-            numbers=replace(posed.numbers, row_weight=_row_weight(solution)),
-            **_proof(solution),
+            numbers=posed.numbers.with_weights_of(solution.problem),
+            **_outcome(solution),
         )
-        return better._with_network(posed.undo(found.network), table)
+        return better._with_network(posed.numbers.unscale_network(found.network), table)
 
     def _with_given_alpha(self, solution: Solution, tol: float) -> Any:
         """The estimator as one that was told its alpha, after it was solved for again."""
@@ -287,31 +288,26 @@ class Model:
         vars(estimator).update(own)
         estimator.alpha_, estimator.history_ = solution.problem.lam, solution.history
         estimator.converged_ = solution.converged
-        if not is_classifier(estimator):
-            estimator._flat = True
         return estimator
 
     def _posed(self, table: Table) -> _Posed:
         """The certified program of the training rows: from the numbers of the file and elementwise,
         so that it is the same everywhere."""
-        estimator = _copy(self.estimator)
-        raw = estimator._raw_rows(*self.training_rows(table))
-        targets = estimator._target_scaling(raw)
-        rows = replace(raw, Y=targets.apply(raw.Y)).merged()
-        settings = {"loss": "", **estimator._loss_settings(rows.Y)}
-        outputs = 1 if settings["loss"] == "softmax" else rows.Y.shape[1]
-        again = Numbers(
-            rows.weight / (rows.weight.sum() * outputs), estimator._scaling(rows), targets
-        )
+        estimator, posing = self.estimator, Posing.of_fitted(self.estimator)
+        X, y, weights = self.training_rows(table)
+        targets = posing.targets
+        if isinstance(targets, Labels) and not np.array_equal(np.unique(y), targets.classes):
+            raise ModelFileError(f"the model's classes are not those of its rows in {table.source}")
+        rows = posing.rows(X, y, weights).merged()
+        again = posing.numbers(rows)
         numbers = again if self.numbers is None else self.numbers
-        rows = numbers.merged(raw)
         if not len(self.mask) == len(rows) == len(numbers.row_weight):
             raise ModelFileError(
                 f"the model's bounds are of {len(self.mask)} distinct rows, {table.source} has "
                 f"{len(rows)} to train on"
             )
-        rows = replace(rows, X=numbers.columns.apply(rows.X))
-        p, kind = self.mask.shape[1], estimator._problem.kind
+        rows = numbers.scaled(rows)
+        p, kind = self.mask.shape[1], posing.problem.kind
         ones = np.ones((len(rows), int(estimator.fit_intercept)))
         program = Program(
             X=np.hstack([rows.X, ones]),
@@ -319,11 +315,11 @@ class Model:
             Y=rows.Y,
             weight=numbers.row_weight,
             lam=estimator.alpha_,
-            loss=settings["loss"],
+            loss=targets.loss_settings["loss"],
             scope=f"{kind} over {p} given pattern{'s' if p > 1 else ''}",
             cones=kind == "C-ReLU",
             output_bias=estimator.fit_intercept,
-            delta=settings.get("huber_delta", math.inf),
+            delta=targets.loss_settings.get("huber_delta", math.inf),
         )
         return _Posed(rows, program, numbers, tuple(numbers.differences(again)))
 
@@ -466,8 +462,8 @@ def fit_path(
     _refuse(settings, ("alpha",), "fit_path goes through many strengths")
     estimator = _estimator(kind, data.target.task, False, seed, {"tol": tol, **settings})
     training, held_out = data.part(TRAINED), data.part(HELD_OUT)
-    problem, scaling = estimator._pose(estimator._rows(*training).merged(), 1.0)
-    if lambda_max(problem) == 0:
+    posed = posed_program(estimator, *training)
+    if lambda_max(posed.problem) == 0:
         raise TableError(
             f"{table.source}, column {target!r} does not depend on the others: the constant model "
             "is the best one at every strength"
@@ -481,7 +477,7 @@ def fit_path(
             on_point(done, n_alphas)
 
     found = path(
-        problem,
+        posed.problem,
         n_alphas,
         eps,
         tol,
@@ -492,7 +488,7 @@ def fit_path(
     )
     points = []
     for solution in found:
-        estimator._take(solution, scaling)
+        take(estimator, Fit(posed, solution))
         certificate = solution.certificate
         point = {
             "alpha": solution.problem.lam,
@@ -517,7 +513,7 @@ def pose(
     data = TrainingData.of(table, target, None, (), None, True, 0.0, MAX_CATEGORIES, seed)
     _refuse(settings, ("solver", "tol", "max_iter"), "pose solves nothing")
     estimator = _estimator(kind, data.target.task, False, seed, settings)
-    return estimator._pose(estimator._rows(*data.part(TRAINED)).merged(), alpha)[0]
+    return posed_program(estimator, *data.part(TRAINED), alpha=alpha).problem
 
 
 def _estimator(kind: str, task: str, choosing: bool, seed: int, settings: dict[str, Any]) -> Any:
@@ -530,7 +526,7 @@ def _estimator(kind: str, task: str, choosing: bool, seed: int, settings: dict[s
             known = suggest(name, cls._get_param_names())
             raise TypeError(f"{cls.__name__} has no parameter {name!r}; {known}")
     estimator = cls(**settings, random_state=seed)
-    for name, why in estimator._unread():
+    for name, why in unread_parameters(estimator):
         _refuse(settings, (name,), why)
     return estimator
 
@@ -571,7 +567,7 @@ def scores(estimator: Any, X: Any, y: Any, weights: Any = None) -> dict[str, flo
 
 @dataclass(frozen=True, eq=False)
 class _Posed:
-    """The convex program of a model, and the way of networks there and back.
+    """The convex program of a model.
 
     rows : distinct and scaled, with their raw weights.
     differences : numbers of the program that these rows do not have, in words.
@@ -587,30 +583,15 @@ class _Posed:
         columns, targets = self.numbers.columns, self.numbers.targets
         return Scales(columns.mean, columns.spread, targets.mean, targets.spread)
 
-    def apply(self, network: Any) -> Any:
-        raw = self.numbers.columns.inverse().undo(network)
-        return self.numbers.targets.inverse().undo_outputs(raw)
 
-    def undo(self, network: Any) -> Any:
-        return self.numbers.targets.undo_outputs(self.numbers.columns.undo(network))
-
-
-def _proof(solution: Solution) -> dict[str, Any]:
-    """What a lower bound rests on."""
+def _outcome(solution: Solution) -> dict[str, Any]:
+    """How a run ended, and what its lower bound rests on."""
     return {
+        "status": solution.status,
         "mask": solution.problem.patterns.mask,
         "dual": np.asarray(solution.dual),
         "multipliers": solution.multipliers,
     }
-
-
-def _numbers_of(solution: Solution, columns: Scaling, estimator: Any) -> Numbers:
-    targets = getattr(estimator, "_targets", Scaling.none(solution.problem.loss.Y.shape[1]))
-    return Numbers(_row_weight(solution), columns, targets)
-
-
-def _row_weight(solution: Solution) -> np.ndarray:
-    return np.asarray(solution.problem.loss.row_weight)[:, 0]
 
 
 def _improved(network: Any, solution: Solution, n_sampled: int) -> str:

@@ -315,18 +315,15 @@ def _records(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]
             if fields not in ([], [""]):
                 rows.append((number, fields))
     except csv.Error as error:
-        what = str(error)
-        if "end of data" in what:
-            what = "a quote is opened and not closed"
-        elif "field limit" in what:
-            start = next(itertools.islice(_LINE.finditer(text), before, None)).start()
-            what = _too_long(text[start:], delimiter, rows[0][1] if rows else [])
+        start = next(itertools.islice(_LINE.finditer(text), before, None)).start()
+        what = _what_is_wrong(text[start:], delimiter, rows[0][1] if rows else []) or str(error)
         raise TableError(f"{path}, row {number + 1}: {what}") from error
     return rows
 
 
-def _too_long(text: str, delimiter: str, header: list[str]) -> str:
-    """What is wrong with the row that `text` begins with, where a field is too long for `csv`."""
+def _what_is_wrong(text: str, delimiter: str, header: list[str]) -> str:
+    """Why `csv` cannot read the row that `text` begins with: a quote is not closed, or a field is
+    too long. Empty if it is something else, which `csv` has words of its own for."""
     plain = re.compile(rf"[^{re.escape(delimiter)}\r\n]*")
     start, column, most = 0, 1, csv.field_size_limit()
     while True:
@@ -335,8 +332,10 @@ def _too_long(text: str, delimiter: str, header: list[str]) -> str:
         if found is None:
             return "a quote is opened and not closed"
         field = found[0][1:-1].replace('""', '"') if quoted else found[0]
-        if len(field) > most or found.end() == len(text):
+        if len(field) > most:
             break
+        if not text.startswith(delimiter, found.end()):
+            return ""
         start, column = found.end() + 1, column + 1
     name = repr(header[column - 1]) if column <= len(header) else str(column)
     lines = ": is a quote not closed?" if "\n" in field else ""

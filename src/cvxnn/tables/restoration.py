@@ -92,8 +92,6 @@ def _restored_estimator(told: dict[str, Any], content: Content, target: Target) 
     )
     if target.classes is not None:
         estimator.classes_ = np.array(target.classes)
-    else:
-        estimator._flat = True
     if told["estimator"].endswith("CV"):
         vars(estimator).update(_restored_choice(fitted, content.arrays))
     return estimator

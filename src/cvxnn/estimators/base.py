@@ -1,0 +1,317 @@
+"""What all estimators share: they validate, pose a program, solve it, and read its network.
+
+Rows that occur more than once are merged and their weights added, and rows of weight zero are left
+out, before a program depends on them. So a weight of two is a row given twice, to the last bit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from numbers import Integral, Real
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from cvxnn.estimators.docs import describe
+from cvxnn.estimators.posing import Fit, Posed, Posing
+from cvxnn.estimators.rows import Rows
+from cvxnn.estimators.targets import (
+    Labels,
+    Targets,
+    Values,
+    log_probabilities,
+    predicted_classes,
+    probabilities,
+)
+from cvxnn.networks import TwoLayerNetwork
+from cvxnn.patterns import warn_about_small
+from cvxnn.problems import CGReLU, CReLU
+from cvxnn.solvers import Solution, Status, solve
+from cvxnn.solvers.convergence import ConvergenceWarning
+
+N_PATTERNS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """Who wants to know how far a fit is.
+
+    on_iteration : called with the solver's progress.
+    on_fold : called with the number of folds done, and their total.
+    column_names : for messages, where X has none.
+    """
+
+    on_iteration: Callable[[Any], object] | None = None
+    on_fold: Callable[[int, int], object] | None = None
+    column_names: Sequence[str] | None = None
+
+
+def train(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, watch: Watch | None = None
+) -> Fit:
+    """Fit an estimator, as its method `fit` does, and hand out the program and its solution."""
+    return estimator._train(X, y, sample_weight, watch or Watch())
+
+
+def posed_program(
+    estimator: Any, X: Any, y: Any, sample_weight: Any = None, alpha: float = 1.0
+) -> Posed:
+    """The program that an estimator would solve for these rows."""
+    posing, given, _ = estimator._read(X, y, sample_weight)
+    return posing.pose(given.merged(), alpha)
+
+
+def take(estimator: Any, fit: Fit) -> None:
+    """Give an estimator the attributes of a fit."""
+    solution, targets = fit.solution, fit.posed.targets
+    estimator.network_ = fit.posed.network(solution)
+    estimator.certificate_ = solution.certificate
+    estimator.alpha_ = solution.problem.lam
+    estimator.n_iter_ = max(solution.n_iter, 1)
+    estimator.converged_ = solution.converged
+    estimator.history_ = solution.history
+    estimator.n_patterns_ = len(solution.problem.patterns)
+    if isinstance(targets, Labels):
+        estimator.classes_ = targets.classes
+
+
+def unread_parameters(estimator: Any) -> Iterator[tuple[str, str]]:
+    """Parameters that others make meaningless, and why."""
+    if getattr(estimator, "huber_delta", None) is not None and estimator.loss != "huber":
+        yield "huber_delta", f"loss={estimator.loss!r} has no threshold"
+    if getattr(estimator, "alphas", None) is not None:
+        yield from ((name, "alphas is the grid itself") for name in ("n_alphas", "eps"))
+
+
+class NetworkEstimator(BaseEstimator):
+    """Parameters, fitting and prediction; subclasses say which problem, and what targets are."""
+
+    _problem: ClassVar[Any]  # CGReLU or CReLU
+    # Rows that need no validation: those of a fold, which were validated with all the others.
+    _validated_rows: Any = None
+    network_: TwoLayerNetwork
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_patterns": [Interval(Integral, 1, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "scale": ["boolean"],
+        "gates": [None, object],
+        "solver": [str, object],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [None, Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _train(self, X: Any, y: Any, sample_weight: Any, watch: Watch) -> Fit:
+        raise NotImplementedError
+
+    def _read(self: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Posing, Rows, np.ndarray]:
+        """How the program is posed, and validated rows with their targets, encoded and as given."""
+        X, y = validate_data(
+            self,
+            X,
+            self._flattened(y),
+            accept_sparse="csr",
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=isinstance(self, RegressorMixin),
+            ensure_min_samples=2,
+        )
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        posing = Posing.of_fit(self, self._targets(y, weight))
+        return posing, posing.rows(X, y, weight), y
+
+    def _flattened(self, y: Any) -> Any:
+        return y
+
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+        raise NotImplementedError
+
+    def _outputs(self, X: Any) -> np.ndarray:
+        """The outputs of the network for raw rows."""
+        check_is_fitted(self)
+        if X is not self._validated_rows:
+            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self.network_.predict(X)
+
+    def _warn_about_unread(self) -> None:
+        """A grid of settings may well go over some that others make meaningless, so that they are
+        no error here; those at their default need not have been given."""
+        defaults = signature(type(self).__init__).parameters
+        for name, why in unread_parameters(self):
+            if getattr(self, name) != defaults[name].default:
+                message = f"{name} is given, but {type(self).__name__} does not read it: {why}"
+                warnings.warn(message, UserWarning, stacklevel=5)
+
+    def _solve(
+        self: Any, posed: Posed, rows: Rows, largest: float, watch: Watch, start: Any = None
+    ) -> Fit:
+        """Solve the program of the distinct raw rows, and take its network. `largest` is the
+        program's lambda_max; `start` are weights to start from, unless an earlier fit has some."""
+        if self.scale:
+            names = getattr(self, "feature_names_in_", watch.column_names)
+            warn_about_small(rows.X, posed.numbers.columns.spread, names, stacklevel=6)
+        earlier = getattr(self, "_start", None) if self.warm_start else None
+        if earlier is not None and earlier.shape == posed.problem.weight_shape:
+            start = earlier
+        solution = solve(
+            posed.problem,
+            self.solver,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            warm_start=start,
+            callback=watch.on_iteration,
+            on_failure="ignore",
+        )
+        if not solution.converged:
+            _warn_about(solution, self)
+        if solution.n_active == 0:
+            _warn_about_zero(solution, largest)
+        fit = Fit(posed, solution)
+        take(self, fit)
+        self.lambda_max_ = largest
+        vars(self).pop("_start", None)
+        if self.warm_start:
+            self._start = solution.start()
+        return fit
+
+
+def _warn_about(solution: Solution, estimator: Any) -> None:
+    gap, tol = solution.certificate.relative_gap, estimator.tol
+    advice = {
+        Status.MAX_ITER: "raise max_iter or tol, or alpha",
+        Status.INTERRUPTED: "it was interrupted, and this is the best point until then",
+    }.get(solution.status, "raise tol or alpha")
+    warnings.warn(
+        f"{type(estimator).__name__} did not converge: its relative duality gap is {gap:.2g}, "
+        f"tol={tol:g} was asked for; {advice}",
+        ConvergenceWarning,
+        stacklevel=6,
+    )
+
+
+def _warn_about_zero(solution: Solution, largest: float) -> None:
+    alpha, gap = solution.problem.lam, solution.certificate.relative_gap
+    if largest == 0:
+        message = "the targets do not depend on X: the model is constant"
+    elif alpha >= largest:
+        message = (
+            f"all neurons are zero: alpha = {alpha:.4g} is not below lambda_max = {largest:.4g}, "
+            "where the constant model is optimal; take a smaller alpha"
+        )
+    elif solution.converged:
+        message = (
+            f"all neurons are zero: the constant model is within tol, its relative duality gap is "
+            f"{gap:.2g}; take a smaller tol or alpha"
+        )
+    else:  # which has been warned about
+        return
+    warnings.warn(message, UserWarning, stacklevel=6)
+
+
+class Regression(RegressorMixin):
+    """Values of one target, or of several."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **NetworkEstimator._parameter_constraints,
+        "loss": [StrOptions({"squared", "huber"})],
+        "huber_delta": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _targets(self: Any, y: np.ndarray, weight: np.ndarray) -> Values:
+        if not np.any(weight > 0):
+            raise ValueError("sample_weight is zero for all samples")
+        return Values(self.loss, self.huber_delta, flat=y.ndim == 1)
+
+    def predict(self: Any, X: Any) -> np.ndarray:
+        """The outputs of the network: (n,), or (n, C) if there were several targets."""
+        return self._outputs(X)
+
+
+class Classification(ClassifierMixin):
+    """Labels of two classes, or of more."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **NetworkEstimator._parameter_constraints,
+        "loss": [StrOptions({"log", "squared"})],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+    }
+
+    def _flattened(self, y: Any) -> Any:
+        return column_or_1d(y, warn=True)
+
+    def _targets(self: Any, y: np.ndarray, weight: np.ndarray) -> Labels:
+        check_classification_targets(y)
+        classes = np.unique(y[weight > 0])  # a class of weight zero is none
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, but y has one class"
+                + (" with positive sample_weight" if len(np.unique(y)) > 1 else "")
+            )
+        return Labels(classes, self.loss, self.class_weight)
+
+    def decision_function(self: Any, X: Any) -> np.ndarray:
+        """The outputs of the network: (n,) for two classes, positive for the second one, else
+        (n, C). With the log-loss they are logits."""
+        return self._outputs(X)
+
+    def predict(self: Any, X: Any) -> np.ndarray:
+        places = predicted_classes(self._outputs(X))
+        return self.classes_[places]
+
+    def _has_probabilities(self: Any) -> bool:
+        if self.loss == "log":
+            return True
+        raise AttributeError("probabilities need loss='log'; the scores of loss='squared' are none")
+
+    @available_if(_has_probabilities)
+    def predict_proba(self: Any, X: Any) -> np.ndarray:
+        """The probabilities of the classes: (n, C)."""
+        return probabilities(self._outputs(X))
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self: Any, X: Any) -> np.ndarray:
+        return log_probabilities(self._outputs(X))
+
+
+_KINDS = {
+    CReLU: "two-layer ReLU network",
+    CGReLU: "two-layer gated ReLU network, whose neurons are switched by fixed random gates",
+}
+Class = TypeVar("Class", bound=type)
+
+
+def public(cls: Class) -> Class:
+    """A class of the package's interface: it says what it does, and where users find it, so that
+    pickles of it do not depend on the file it is written in."""
+    cls.__module__ = "cvxnn.estimators"
+    cls.__doc__ = describe(
+        _KINDS[cls._problem],  # type: ignore[attr-defined]
+        list(signature(cls.__init__).parameters)[1:],  # type: ignore[misc]
+        classifier=issubclass(cls, ClassifierMixin),
+    )
+    return cls

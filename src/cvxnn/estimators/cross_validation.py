@@ -1,0 +1,356 @@
+"""The estimators that choose alpha by cross-validation.
+
+The program of all rows is posed once. It gives the grid of strengths and, at the one that is
+chosen, the final fit, which starts from the solution that the first fold has there: both programs
+have the same gates, and nearly the same rows.
+
+A row, with its whole weight, goes into one fold. Equal rows are different rows, as they are in the
+data to come: tables whose rows repeat are tested on rows that repeat training rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.base import _fit_context, is_classifier
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import StratifiedKFold, check_cv
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from cvxnn.estimators.base import (
+    N_PATTERNS,
+    Classification,
+    NetworkEstimator,
+    Regression,
+    Watch,
+    public,
+    take,
+)
+from cvxnn.estimators.posing import Fit, Neurons, Posing
+from cvxnn.estimators.rows import Rows, Scaling
+from cvxnn.estimators.targets import Targets, mean_log_likelihood, predicted_classes
+from cvxnn.paths import path
+from cvxnn.problems import CGReLU, CReLU, lambda_max
+
+N_ALPHAS, EPS, N_FOLDS = 15, 3e-3, 5
+MIN_LOSS = 1e-3  # of the zero model's, below which nothing is left to fit
+
+Fold = tuple[np.ndarray, np.ndarray]  # the rows to train on, and those to test on
+
+
+class _CrossValidated(NetworkEstimator):
+    """alpha is chosen by cross-validation, on warm-started paths from lambda_max down."""
+
+    _own_constraints: ClassVar[dict[str, list[Any]]] = {
+        "alphas": ["array-like", None],
+        "n_alphas": [Interval(Integral, 1, None, closed="left")],
+        "eps": [Interval(Real, 0, 1, closed="neither")],
+        "cv": ["cv_object"],
+        "scoring": [None, str, callable],
+        "rule": [StrOptions({"best", "one_se"})],
+        "n_jobs": [None, Integral],
+    }
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Choose alpha by cross-validation, then train on all rows.
+
+        X : (n, d) numbers: an array, a DataFrame, or a sparse CSR matrix.
+        y : labels, or one number or several for each row.
+        sample_weight : (n,) weights of the rows, >= 0; they also weigh the scores.
+        """
+        self._train(X, y, sample_weight, Watch())
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def _train(self: Any, X: Any, y: Any, sample_weight: Any, watch: Watch) -> Fit:
+        self._warn_about_unread()
+        posing, given, y = self._read(X, y, sample_weight)
+        rows = given.merged()
+        posed = posing.pose(rows)
+        largest = lambda_max(posed.problem)
+        alphas = self._grid(largest)
+        scorer = self._scorer(posing.targets)
+        comparison = _Comparison(self._bare(), posing, posed.numbers.targets, alphas, scorer)
+        folds = self._folds(given, y, posing.seed)
+        results = self._over_folds(comparison, given, y, folds, watch)
+        self.alphas_, self.scorer_ = alphas, scorer
+        self.cv_scores_ = np.array([result.scores for result in results])
+        self.cv_neurons_ = np.array([result.n_active for result in results])
+        self.best_index_ = best = _choose(self.cv_scores_, self.rule)
+        self.best_score_ = float(np.mean(self.cv_scores_[:, best]))
+        posed = posed.at(float(alphas[best]))
+        start = results[0].neurons[best].weights(posed.problem)
+        return self._solve(posed, rows, largest, watch, start)
+
+    def _bare(self) -> Any:
+        """This estimator for a worker: without what an earlier fit has left, and without names of
+        columns, because the rows of folds are arrays."""
+        other = copy(self)
+        for name in [name for name in vars(self) if name.endswith("_") or name == "_start"]:
+            delattr(other, name)
+        return other
+
+    def _folds(self: Any, given: Rows, y: np.ndarray, seed: int) -> list[Fold]:
+        if self.cv is None or isinstance(self.cv, Integral):
+            n_folds = int(self.cv or N_FOLDS)
+            return list(_default_folds(given, n_folds, seed, is_classifier(self)))
+        return list(_own_folds(self.cv, given, y))
+
+    def _over_folds(
+        self: Any,
+        comparison: _Comparison,
+        given: Rows,
+        y: np.ndarray,
+        folds: list[Fold],
+        watch: Watch,
+    ) -> list[_Result]:
+        """The results of all folds, in their order."""
+        # not every back end hands results out one by one, so that is asked for only if needed
+        return_as = "list" if watch.on_fold is None else "generator"
+        results = []
+        for result in Parallel(n_jobs=self.n_jobs, return_as=return_as)(
+            delayed(comparison.on)(given.select(train), given.select(test), y[test])
+            for train, test in folds
+        ):
+            results.append(result)
+            if watch.on_fold is not None:
+                watch.on_fold(len(results), len(folds))
+        return results
+
+    def _scorer(self: Any, targets: Targets) -> Any:
+        if self.scoring is None:
+            return targets.default_scorer
+        if self.scoring == "neg_log_loss":  # scikit-learn's wants all classes in every fold
+            return mean_log_likelihood
+        return check_scoring(self, scoring=self.scoring)
+
+    def _grid(self: Any, largest: float) -> np.ndarray:
+        if self.alphas is not None:
+            grid = np.sort(np.asarray(self.alphas, dtype=np.float64).reshape(-1))[::-1]
+            if len(grid) == 0 or not np.all(np.isfinite(grid)) or grid[-1] <= 0:
+                raise ValueError("alphas must be positive numbers")
+            return grid.copy()
+        if largest == 0:
+            return np.array([1.0])
+        return np.geomspace(largest, self.eps * largest, self.n_alphas + 1)[1:]
+
+
+def _default_folds(rows: Rows, n_folds: int, seed: int, stratified: bool) -> Iterator[Fold]:
+    """Shuffled folds, of all classes where there are any. A class that would be missing from the
+    training rows is not tested.
+
+    The content of a row decides its fold, together with its number among equal rows: the rows are
+    shuffled in an order of their own, so that the order in which they were given has no say.
+    """
+    order = rows.in_order()
+    labels = np.zeros(len(order), dtype=int)
+    if stratified:
+        labels = predicted_classes(rows.Y[order])
+    n_folds = min(n_folds, int(np.bincount(labels).max()), len(order))
+    if n_folds < 2:
+        warnings.warn(
+            "too few rows for folds: alpha is chosen by the training rows themselves",
+            UserWarning,
+            stacklevel=6,
+        )
+        yield order, order
+        return
+    splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")
+        splits = list(splitter.split(np.zeros(len(order)), labels))
+    for train, test in splits:
+        lost = ~np.isin(labels[test], labels[train])
+        yield order[np.concatenate([train, test[lost]])], order[test[~lost]]
+
+
+def _own_folds(cv: Any, rows: Rows, y: np.ndarray) -> Iterator[Fold]:
+    """The folds of a user's splitter, which sees the rows as they came."""
+    for train, test in check_cv(cv).split(rows.X, y):
+        train, test = np.asarray(train), np.asarray(test)
+        yield train[rows.weight[train] > 0], test[rows.weight[test] > 0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """Of one fold, for each alpha: the score, the number of neurons, and these neurons. Where a
+    path ends early, with nothing left to fit, the last point stands for the rest."""
+
+    scores: list[float]
+    n_active: list[int]
+    neurons: list[Neurons]
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """Of many alphas, on one fold at a time; it may travel to another process.
+
+    estimator : what is scored, with another network each time.
+    units : how targets are scaled, in every fold as in the final fit.
+    """
+
+    estimator: Any
+    posing: Posing
+    units: Scaling
+    alphas: np.ndarray
+    scorer: Any
+
+    def on(self, train: Rows, test: Rows, y: np.ndarray) -> _Result:
+        """Follow a path on the training rows, and score its points on the others; y are the targets
+        of these, as they were given."""
+        posed = self.posing.pose(train.merged(), targets=self.units)
+        points = path(
+            posed.problem,
+            lams=self.alphas,
+            tol=self.estimator.tol,
+            solver=self.estimator.solver,
+            min_loss=MIN_LOSS,
+            max_iter=self.estimator.max_iter,
+            on_failure="ignore",
+        )
+        if points.interrupted:
+            raise KeyboardInterrupt  # the path keeps its points, but a choice needs all of them
+        scores = []
+        for point in points:
+            candidate = copy(self.estimator)
+            take(candidate, Fit(posed, point))
+            candidate._validated_rows = test.X
+            scores.append(self.scorer(candidate, test.X, y, sample_weight=test.weight))
+        last = [*range(len(points)), *[-1] * (len(self.alphas) - len(points))]
+        n_active, neurons = points.n_active.tolist(), [Neurons.of(point) for point in points]
+        return _Result(
+            [scores[k] for k in last], [n_active[k] for k in last], [neurons[k] for k in last]
+        )
+
+
+def _choose(scores: np.ndarray, rule: str) -> int:
+    """The alpha with the best mean score, or the largest one within a standard error of that."""
+    mean = scores.mean(axis=0)
+    best = int(np.argmax(mean))
+    if rule == "best" or len(scores) < 2:
+        return best
+    error = scores[:, best].std(ddof=1) / np.sqrt(len(scores))
+    return int(np.flatnonzero(mean >= mean[best] - error)[0])
+
+
+class _RegressorCV(Regression, _CrossValidated):
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Regression._parameter_constraints,
+        **_CrossValidated._own_constraints,
+    }
+
+    def __init__(
+        self,
+        *,
+        alphas: Any = None,
+        n_alphas: int = N_ALPHAS,
+        eps: float = EPS,
+        cv: Any = None,
+        scoring: Any = None,
+        rule: str = "best",
+        n_jobs: int | None = None,
+        n_patterns: int = N_PATTERNS,
+        loss: str = "squared",
+        huber_delta: float = 1.35,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        gates: Any = None,
+        solver: Any = "auto",
+        tol: float = 1e-4,
+        max_iter: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.eps = eps
+        self.cv = cv
+        self.scoring = scoring
+        self.rule = rule
+        self.n_jobs = n_jobs
+        self.n_patterns = n_patterns
+        self.loss = loss
+        self.huber_delta = huber_delta
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.gates = gates
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+class _ClassifierCV(Classification, _CrossValidated):
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Classification._parameter_constraints,
+        **_CrossValidated._own_constraints,
+    }
+
+    def __init__(
+        self,
+        *,
+        alphas: Any = None,
+        n_alphas: int = N_ALPHAS,
+        eps: float = EPS,
+        cv: Any = None,
+        scoring: Any = None,
+        rule: str = "best",
+        n_jobs: int | None = None,
+        n_patterns: int = N_PATTERNS,
+        loss: str = "log",
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        scale: bool = True,
+        gates: Any = None,
+        solver: Any = "auto",
+        tol: float = 1e-4,
+        max_iter: int | None = None,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.eps = eps
+        self.cv = cv
+        self.scoring = scoring
+        self.rule = rule
+        self.n_jobs = n_jobs
+        self.n_patterns = n_patterns
+        self.loss = loss
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.gates = gates
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+
+@public
+class ReLURegressorCV(_RegressorCV):
+    _problem = CReLU
+
+
+@public
+class ReLUClassifierCV(_ClassifierCV):
+    _problem = CReLU
+
+
+@public
+class GatedReLURegressorCV(_RegressorCV):
+    _problem = CGReLU
+
+
+@public
+class GatedReLUClassifierCV(_ClassifierCV):
+    _problem = CGReLU

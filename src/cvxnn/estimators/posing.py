@@ -1,0 +1,186 @@
+"""Programs for estimators: raw rows become a convex program, and its solution a network for them.
+
+    raw rows -> distinct rows -> scaled rows -> patterns -> program -> solution -> network
+
+The program is posed on columns of zero mean and unit variance and, for regression, on targets of
+that kind, so that `alpha` means the same for all data. The network is mapped back: it takes raw
+rows and gives raw outputs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from cvxnn.cones.singular import PatternWarning
+from cvxnn.estimators.rows import Numbers, Rows, Scaling
+from cvxnn.estimators.targets import Targets, targets_of
+from cvxnn.networks import TwoLayerNetwork
+from cvxnn.patterns import Patterns, sample_patterns
+from cvxnn.problems import ConvexProblem, CReLU
+from cvxnn.solvers import Solution
+
+
+@dataclass(frozen=True, eq=False)
+class Posing:
+    """How the program of an estimator is posed.
+
+    problem : CReLU or CGReLU.
+    targets : what they mean.
+    seed : of the patterns; None for a fitted estimator, whose patterns have been sampled.
+    The rest are the parameters of the estimator.
+    """
+
+    problem: Any
+    targets: Targets
+    n_patterns: int
+    gates: Any
+    fit_intercept: bool
+    scale: bool
+    seed: int | None
+
+    @classmethod
+    def of_fitted(cls, estimator: Any) -> Posing:
+        return cls._of(estimator, targets_of(estimator), None)
+
+    @classmethod
+    def of_fit(cls, estimator: Any, targets: Targets) -> Posing:
+        """That of an estimator which is about to be fitted, with a seed from its random state."""
+        seed = check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max)
+        return cls._of(estimator, targets, int(seed))
+
+    @classmethod
+    def _of(cls, estimator: Any, targets: Targets, seed: int | None) -> Posing:
+        return cls(
+            problem=estimator._problem,
+            targets=targets,
+            n_patterns=estimator.n_patterns,
+            gates=estimator.gates,
+            fit_intercept=estimator.fit_intercept,
+            scale=estimator.scale,
+            seed=seed,
+        )
+
+    def rows(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
+        """Raw rows with encoded targets, one for each row given."""
+        weight = np.ones(X.shape[0]) if weight is None else weight
+        return Rows(X, self.targets.encode(y), self.targets.row_weights(y, weight))
+
+    def numbers(self, rows: Rows) -> Numbers:
+        """What defines the program of distinct rows."""
+        settings, outputs = self.targets.loss_settings, rows.Y.shape[1]
+        shares = 1 if settings["loss"] == "softmax" else outputs
+        return Numbers(
+            rows.weight / (rows.weight.sum() * shares),
+            self._column_scaling(rows),
+            self.targets.scaling(rows, self.fit_intercept) if self.scale else Scaling.none(outputs),
+        )
+
+    def _column_scaling(self, rows: Rows) -> Scaling:
+        if not self.scale:
+            return Scaling.none(rows.X.shape[1])
+        return Scaling.of(rows.X, rows.weight, self.fit_intercept).of_columns()
+
+    def pose(self, rows: Rows, alpha: float = 1.0, targets: Scaling | None = None) -> Posed:
+        """The program of distinct raw rows over sampled patterns. `targets` is how targets are
+        scaled, unless it is by these rows: the folds of a cross-validation share their units."""
+        numbers = self.numbers(rows)
+        if targets is not None:
+            numbers = replace(numbers, targets=targets)
+        scaled = numbers.scaled(rows)
+        patterns = sample_patterns(
+            scaled.X,
+            self.n_patterns,
+            gates=self.gates,
+            bias=self.fit_intercept,
+            random_state=self.seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category=PatternWarning)  # replaced, as is right
+            problem = self.problem(
+                scaled.X,
+                scaled.Y,
+                patterns,
+                alpha,
+                bias=self.fit_intercept,
+                output_bias=self.fit_intercept,
+                sample_weight=scaled.weight,
+                **self.targets.loss_settings,
+            )
+        return Posed(problem, numbers, self.targets)
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """A program of scaled rows, and the way back to networks for raw ones."""
+
+    problem: ConvexProblem
+    numbers: Numbers
+    targets: Targets
+
+    def at(self, alpha: float) -> Posed:
+        return replace(self, problem=self.problem.with_lam(alpha))
+
+    def network(self, solution: Solution) -> TwoLayerNetwork:
+        """The network of a solution, for raw rows and in the units of the raw targets."""
+        return self.targets.shaped(self.numbers.unscale_network(solution.network()))
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A program and its solution: what `fit` makes an estimator of, and does not keep, because both
+    hold the training rows."""
+
+    posed: Posed
+    solution: Solution
+
+    @property
+    def numbers(self) -> Numbers:
+        """What defines the program."""
+        return self.posed.numbers.with_weights_of(self.solution.problem)
+
+
+@dataclass(frozen=True, eq=False)
+class Neurons:
+    """The non-zero blocks of a solution by their gates, which programs of other rows have as well.
+
+    gates : (m, d + 1), the last column being the bias.
+    sign : (m,), 0 or 1: which half of the blocks of C-ReLU; always 0 for C-GReLU.
+    blocks : (m, d, C).
+    """
+
+    gates: np.ndarray
+    sign: np.ndarray
+    blocks: np.ndarray
+
+    @classmethod
+    def of(cls, solution: Solution) -> Neurons:
+        problem = solution.problem
+        U = problem.check_weights(solution.weights)
+        live = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
+        sign, pattern = np.divmod(live, len(problem.patterns))
+        return cls(_gates(problem.patterns)[pattern], sign, U[live])
+
+    def weights(self, problem: ConvexProblem) -> np.ndarray:
+        """The blocks, each where the program has its gate, as a feasible start. The cones of other
+        rows are other cones, so that blocks of C-ReLU are projected."""
+        place = {gate.tobytes(): i for i, gate in enumerate(_gates(problem.patterns))}
+        U = problem.zero_weights()
+        for gate, sign, block in zip(self.gates, self.sign, self.blocks, strict=True):
+            pattern = place.get(gate.tobytes())
+            if pattern is not None:
+                U[pattern + sign * len(problem.patterns)] = block
+        return problem.make_feasible(U)[0] if isinstance(problem, CReLU) else U
+
+
+def _gates(patterns: Patterns) -> np.ndarray:
+    """One row a gate, with its bias. Sampled patterns have gates, and so have those that replace
+    singular ones."""
+    gates, bias = patterns.gates, patterns.gate_bias
+    if gates is None or bias is None:
+        raise ValueError("the patterns have no gates")
+    return np.column_stack([gates.T, bias])

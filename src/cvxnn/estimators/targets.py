@@ -1,0 +1,171 @@
+"""What targets mean: how labels and values enter a program, and how its outputs are read.
+
+    labels, two classes    -> a column of -1 and 1; the output is positive for the second class
+    labels, more classes   -> one-hot rows; the largest output is that of the predicted class
+    values                 -> themselves, scaled by their spread where the estimator scales
+
+With the log-loss, the outputs of a classifier are logits: probabilities are their logistic function
+for two classes and their softmax for more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import expit, log_expit, log_softmax, softmax
+from sklearn.base import is_classifier
+from sklearn.metrics import get_scorer
+from sklearn.utils import compute_sample_weight
+
+from cvxnn.estimators.rows import Rows, Scaling
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Classes, and what a classifier trains them with.
+
+    classes : (K,), in order.
+    loss : "log" or "squared".
+    class_weight : as in scikit-learn.
+    """
+
+    classes: np.ndarray
+    loss: str
+    class_weight: Any = None
+
+    @property
+    def n_outputs(self) -> int:
+        return 1 if len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def has_probabilities(self) -> bool:
+        return self.loss == "log"
+
+    @property
+    def loss_settings(self) -> dict[str, Any]:
+        """The loss of the program, as problems take it."""
+        if self.loss == "squared":
+            return {"loss": "squared"}
+        return {"loss": "logistic" if self.n_outputs == 1 else "softmax"}
+
+    @property
+    def default_score(self) -> str:
+        """What alpha is chosen by, unless told otherwise."""
+        return "log-likelihood" if self.has_probabilities else "accuracy"
+
+    @property
+    def default_scorer(self) -> Any:
+        return mean_log_likelihood if self.has_probabilities else get_scorer("accuracy")
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Labels (n,) as the outputs (n, C) that stand for them. A label that is no class gets the
+        outputs of some class: it has a weight of zero."""
+        places = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
+        return one_output_or_one_hot(places, self.n_outputs)
+
+    def decode(self, places: np.ndarray) -> np.ndarray:
+        """The labels of places among the classes."""
+        return self.classes[places]
+
+    def row_weights(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The weights of the rows, with those of their classes."""
+        if self.class_weight is None:
+            return weight
+        counted = weight > 0  # "balanced" counts no others
+        weight = weight.copy()
+        weight[counted] *= compute_sample_weight(self.class_weight, y[counted])
+        return weight
+
+    def scaling(self, rows: Rows, centre: bool) -> Scaling:
+        return Scaling.none(self.n_outputs)
+
+    def shaped(self, network: Any) -> Any:
+        """The network with outputs as scikit-learn wants them: (n,) for two classes."""
+        return replace(network, flat_output=self.n_outputs == 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Numbers, and what a regressor trains them with.
+
+    loss : "squared" or "huber".
+    huber_delta : read by the Huber loss only.
+    flat : the targets are (n,), and so are the predictions.
+    """
+
+    loss: str
+    huber_delta: float
+    flat: bool
+    default_score: ClassVar[str] = "R²"
+    has_probabilities: ClassVar[bool] = False
+
+    @property
+    def loss_settings(self) -> dict[str, Any]:
+        delta = {"huber_delta": self.huber_delta} if self.loss == "huber" else {}
+        return {"loss": self.loss, **delta}
+
+    @property
+    def default_scorer(self) -> Any:
+        return get_scorer("r2")
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        return y.reshape(len(y), -1).astype(np.float64)
+
+    def decode(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    def row_weights(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return weight
+
+    def scaling(self, rows: Rows, centre: bool) -> Scaling:
+        return Scaling.of(rows.Y, rows.weight, centre)
+
+    def shaped(self, network: Any) -> Any:
+        return replace(network, flat_output=self.flat)
+
+
+Targets = Labels | Values
+
+
+def targets_of(estimator: Any) -> Targets:
+    """What the targets of a fitted estimator mean."""
+    if is_classifier(estimator):
+        return Labels(estimator.classes_, estimator.loss, estimator.class_weight)
+    return Values(estimator.loss, estimator.huber_delta, estimator.network_.flat_output)
+
+
+def one_output_or_one_hot(places: np.ndarray, n_outputs: int) -> np.ndarray:
+    """The places of labels among the classes, as a column of -1 and 1 or as one-hot rows."""
+    if n_outputs == 1:
+        return np.where(places == 1, 1.0, -1.0)[:, None]
+    return np.eye(n_outputs)[places]
+
+
+def predicted_classes(outputs: np.ndarray) -> np.ndarray:
+    """The places of the predicted classes, for outputs (n,) or (n, C)."""
+    if outputs.size == len(outputs):
+        return (outputs.reshape(-1) > 0).astype(int)
+    return outputs.argmax(axis=1)
+
+
+def probabilities(outputs: np.ndarray) -> np.ndarray:
+    """The probabilities (n, K) of the classes, for logits (n,) or (n, C)."""
+    if outputs.size == len(outputs):
+        return np.column_stack([expit(-outputs), expit(outputs)])
+    return softmax(outputs, axis=1)
+
+
+def log_probabilities(outputs: np.ndarray) -> np.ndarray:
+    """Their logarithms."""
+    if outputs.size == len(outputs):
+        return log_expit(np.column_stack([-outputs, outputs]))
+    return log_softmax(outputs, axis=1)
+
+
+def mean_log_likelihood(classifier: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+    """Minus the log-loss. scikit-learn's own scorer needs rows of all classes in every fold."""
+    logarithms = classifier.predict_log_proba(X)
+    chosen = logarithms[np.arange(len(y)), np.searchsorted(classifier.classes_, y)]
+    return float(np.average(chosen, weights=sample_weight))
