@@ -360,6 +360,85 @@ def test_a_penalty_without_a_dual_norm_has_no_lambda_max():
     assert cvxnn.solve(problem).solver.name == "direct"
 
 
+# ---- what a subclass inherits ------------------------------------------------------------------
+
+
+class HalfNeurons(NeuronGroups):
+    """lam/2 sum ||U_i^k||. What is declared for twice that would be wrong here."""
+
+    def group_norms(self, U):
+        return super().group_norms(U) / 2
+
+    def prox(self, U, step):
+        return NeuronGroups(self.lam / 2).prox(U, step)
+
+    def min_norm_subgradient(self, U, gradient):
+        return NeuronGroups(self.lam / 2).min_norm_subgradient(U, gradient)
+
+    def dual_norm(self, G):
+        return 2 * NeuronGroups().dual_norm(G)  # half a norm has twice its dual norm
+
+
+class DoubledLoss(cvxnn.losses.SquaredLoss):
+    """2 f for the squared loss f, with the conjugate 2 f*(Theta/2)."""
+
+    def value(self, Z):
+        return 2 * super().value(Z)
+
+    def gradient(self, Z):
+        return 2 * super().gradient(Z)
+
+    def bregman(self, Z_new, Z):
+        return 2 * super().bregman(Z_new, Z)
+
+    def best_dual(self, Theta, limit, quadratic):
+        tau, value = super().best_dual(Theta / 2, limit, quadratic / 2)
+        return tau, 2 * value
+
+
+class Doubled(LossChoice):
+    name, bound = "doubled", DoubledLoss
+
+
+def test_another_formula_inherits_no_declarations():
+    assert (MyNeurons.neuron_norms, MyNeurons.declares_rounding) == (True, True)
+    assert (HalfNeurons.neuron_norms, HalfNeurons.declares_rounding) == (False, False)
+
+    class OtherAxes(NeuronGroups):
+        axes = (1, 2)
+
+    assert (OtherAxes.neuron_norms, OtherAxes.declares_rounding) == (False, True)
+    for quality in ("declares_rounding", "affine_gradient", "least_squares", "has_root"):
+        assert getattr(DoubledLoss, quality) is False
+
+    class Declared(DoubledLoss):
+        declares_rounding = affine_gradient = True
+
+        def value(self, Z):
+            return super().value(Z)
+
+    assert Declared.declares_rounding
+    assert Declared.affine_gradient
+
+
+def test_twice_the_loss_and_half_the_penalty_are_solved_as_what_they_are():
+    """Nothing that knows the classes they come from is asked, and nothing is called proven."""
+    plain = make_problem()
+    reference = cvxnn.solve(plain, tol=1e-8).certificate
+    half = make_problem(penalty=HalfNeurons()).with_lam(2 * plain.lam)
+    assert cvxnn.lambda_max(half) == pytest.approx(2 * cvxnn.lambda_max(plain))
+    doubled = make_problem(loss=Doubled()).with_lam(2 * plain.lam)
+    for problem, factor in ((half, 1), (doubled, 2)):
+        solution = cvxnn.solve(problem, tol=1e-7)
+        assert solution.solver.name == "rfista"
+        assert solution.converged
+        assert not solution.certificate.proven
+        assert solution.certificate.objective == pytest.approx(factor * reference.objective)
+    ridge = cvxnn.CGReLU(plain.operator.X, plain.loss.Y, plain.patterns, 0.1, loss=Doubled(),
+                         penalty="l2")  # fmt: skip
+    assert cvxnn.solve(ridge).solver.name == "rfista"  # no least squares
+
+
 # ---- what is refused ---------------------------------------------------------------------------
 
 

@@ -76,13 +76,34 @@ class Penalty(Protocol):
         ...
 
 
+_METHODS = frozenset(
+    {"group_norms", "value", "prox", "min_norm_subgradient", "dual_norm", "dual_limit", "conjugate"}
+)
+# What a subclass must not change, or a declaration of the class that it comes from is void.
+_RESTS_ON = {
+    "neuron_norms": _METHODS | {"axes"},
+    "squared_norm": _METHODS,
+    "declares_rounding": _METHODS,
+}
+
+
 class ScaledPenalty:
     """What penalties with a strength share. Users choose one without lam, as `L1()`; the problem
-    gives it its own."""
+    gives it its own.
+
+    A subclass of a penalty that changes its formula is another penalty: what was declared for the
+    first one does not hold for it, unless it says so itself.
+    """
 
     neuron_norms: ClassVar[bool] = False
     squared_norm: ClassVar[bool] = False
     declares_rounding: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for quality, parts in _RESTS_ON.items():
+            if quality not in vars(cls) and not parts.isdisjoint(vars(cls)):
+                setattr(cls, quality, False)
 
     def __init__(self, lam: float = 1.0) -> None:
         self.lam = lam
@@ -200,6 +221,7 @@ class L1(GroupNorm):
 
     name = "l1"
     axes = ()
+    declares_rounding = True
 
     def group_norms(self, U: Array) -> Array:
         return array_namespace(U).abs(U)

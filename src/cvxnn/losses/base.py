@@ -123,14 +123,31 @@ class Loss(Protocol):
         ...
 
 
+FORMULA = frozenset({"value", "gradient", "bregman", "best_dual", "dual_candidate"})
+
+
 class WeightedLoss:
-    """What the losses share: targets, row weights, settings, and no equations in the dual."""
+    """What the losses share: targets, row weights, settings, and no equations in the dual.
+
+    A subclass of a loss that changes its formula is another loss: what was declared for the first
+    one does not hold for it, unless it says so itself.
+    """
 
     affine_gradient = False
-    least_squares = False
+    least_squares: Any = False
     coupled = False  # outputs
     translates = False  # whether only Z - Y matters
+    has_root = False
     declares_rounding = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not FORMULA.isdisjoint(vars(cls)):
+            for quality in ("affine_gradient", "least_squares", "has_root", "declares_rounding"):
+                if quality not in vars(cls):
+                    setattr(cls, quality, False)
+        if "root" in vars(cls):
+            cls.has_root = True
 
     def __init__(self, Y: Array, row_weight: Array | None = None, **settings: Any) -> None:
         self.Y, self.settings = Y, settings
@@ -151,10 +168,6 @@ class WeightedLoss:
     def check_targets(self, intercept: bool) -> None:
         """Raise a ValueError for targets that this loss is not made for, or for which no finite
         model is optimal; `intercept` says whether there is an output bias."""
-
-    @property
-    def has_root(self) -> bool:
-        return hasattr(self, "root")
 
     @property
     def has_sample_weights(self) -> bool:

@@ -22,7 +22,7 @@ class SquaredLoss(WeightedLoss):
     declares_rounding = True
 
     @property
-    def least_squares(self) -> bool:  # type: ignore[override]
+    def least_squares(self) -> bool:
         return self.affine_gradient and not self.has_sample_weights
 
     def value(self, Z: Array) -> float:
@@ -112,6 +112,7 @@ class HuberLoss(SquaredLoss):
     """f* is that of the squared loss inside the box |Theta| <= delta w/s."""
 
     affine_gradient = False
+    declares_rounding = True
 
     def __init__(
         self, Y: Array, row_weight: Array | None = None, delta: float = HUBER_DELTA
