@@ -439,7 +439,7 @@ def test_the_objective_of_a_file_is_that_of_its_network(network):
         fitted = model(kind, network)
         posed = fitted._posed(table(kind))
         program = posed.program
-        scaled = posed.apply(fitted.network).balanced()
+        scaled = posed.numbers.scale_network(fitted.network).balanced()
         value = scaled.objective(
             program.X[:, :-1],
             program.Y[:, 0],

@@ -666,6 +666,21 @@ def test_paths_of_tables(case):
     assert last.certificate.objective == pytest.approx(found.points[-1]["objective"], rel=2e-4)
 
 
+def test_a_class_that_the_rows_do_not_have_is_refused():
+    model = model_of("two classes")
+    estimator = copy.copy(model.estimator)
+    estimator.classes_ = np.array([*model.estimator.classes_, "zz"])
+    with pytest.raises(ModelFileError, match="classes are not those of its rows"):
+        replace(model, estimator=estimator).verify(table_of("two classes"))
+
+
+def test_a_model_says_how_its_run_ended(path):
+    model = model_of("two classes")
+    assert model.status is cvxnn.Status.CONVERGED
+    assert through_file(model, path).status is None  # which is about a run, not about a model
+    assert not hasattr(model.estimator, "solution_")
+
+
 def test_the_posed_problem_is_that_of_a_fit():
     table = table_of("two classes")
     problem = pose(table, "y", alpha=0.02, n_patterns=12)

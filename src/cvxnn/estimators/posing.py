@@ -72,10 +72,10 @@ class Posing:
 
     def numbers(self, rows: Rows) -> Numbers:
         """What defines the program of distinct rows."""
-        settings, outputs = self.targets.loss_settings, rows.Y.shape[1]
-        shares = 1 if settings["loss"] == "softmax" else outputs
+        outputs = rows.Y.shape[1]
+        terms = 1 if self.targets.loss_settings["loss"] == "softmax" else outputs  # of each row
         return Numbers(
-            rows.weight / (rows.weight.sum() * shares),
+            rows.weight / (rows.weight.sum() * terms),
             self._column_scaling(rows),
             self.targets.scaling(rows, self.fit_intercept) if self.scale else Scaling.none(outputs),
         )
@@ -137,11 +137,6 @@ class Fit:
 
     posed: Posed
     solution: Solution
-
-    @property
-    def numbers(self) -> Numbers:
-        """What defines the program."""
-        return self.posed.numbers.with_weights_of(self.solution.problem)
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,7 +173,7 @@ class Model:
             scores=_scores_by_part(estimator, data.part(TRAINED), data.part(HELD_OUT)),
             notes=data.notes,
             versions=_versions(),
-            numbers=found.numbers,
+            numbers=found.posed.numbers,
             **_outcome(found.solution),
         )
         return model._claiming(model._posed(table))
