@@ -96,9 +96,9 @@ def row_squares(X: Array) -> np.ndarray:
 
 
 def largest_entries(X: Array) -> np.ndarray:
-    """The largest absolute value in each column of X (NumPy, dense or sparse): (d,)."""
+    """The largest absolute value in each column of X, which may be any sparse CSR matrix: (d,)."""
     if not issparse(X):
-        return np.max(np.abs(X), axis=0, initial=0.0).astype(np.float64)
+        return np.max(np.abs(to_numpy(X)), axis=0, initial=0.0).astype(np.float64)
     largest = np.zeros(X.shape[1])
     np.maximum.at(largest, X.indices, np.abs(X.data))
     return largest

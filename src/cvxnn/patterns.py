@@ -385,7 +385,7 @@ def warn_about_small(
     X: Array, scale: np.ndarray, names: Sequence[str] | None = None, *, stacklevel: int
 ) -> None:
     """Warn about columns of X that are not zero, but too small for the scale that they need."""
-    largest = largest_entries(to_numpy(X, keep_sparse=True))
+    largest = largest_entries(X)
     small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _ONE))
     if len(small) == 0:
         return
