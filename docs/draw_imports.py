@@ -42,12 +42,18 @@ def layer_of(module: str) -> int:
 def import_graph(source: Path) -> Graph:
     """Modules of the package, without its name, and what each of them imports."""
     files = {_name(source, file): file for file in sorted((source / "cvxnn").rglob("*.py"))}
-    graph = {
-        name: {_known(target, files) for target in _imports(ast.parse(file.read_text()))} - {name}
-        for name, file in files.items()
-    }
+    graph = {name: _targets(name, file, files) for name, file in files.items()}
     del graph[""]  # the package itself, which looks names up when they are used
     return {name: targets - {""} for name, targets in graph.items()}
+
+
+def _targets(name: str, file: Path, files: dict[str, Path]) -> set[str]:
+    """What a module imports, and with it the packages around that, unless it is in them itself."""
+    direct = {_known(target, files) for target in _imports(ast.parse(file.read_text()))}
+    around = {
+        target.rsplit(".", k)[0] for target in direct for k in range(1, target.count(".") + 1)
+    }
+    return (direct | {package for package in around if not name.startswith(package)}) - {name}
 
 
 def _name(source: Path, file: Path) -> str:

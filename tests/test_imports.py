@@ -1,6 +1,8 @@
 """The import graph has layers: no circle, nothing that imports from above."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,18 @@ def test_imports_for_type_checkers_alone_do_not_count(drawing, tmp_path):
     (package / "cli.py").write_text("")
     (package / "arrays.py").write_text("if TYPE_CHECKING:\n    from cvxnn.cli import main\n")
     assert drawing.import_graph(tmp_path)["arrays"] == set()
+
+
+def test_a_module_imports_the_package_around_another(drawing, tmp_path):
+    room = tmp_path / "cvxnn" / "room"
+    room.mkdir(parents=True)
+    (room.parent / "__init__.py").write_text("")
+    (room.parent / "user.py").write_text("from cvxnn.room.tool import use\n")
+    (room / "__init__.py").write_text("from cvxnn.user import whoever\n")
+    (room / "tool.py").write_text("")
+    assert drawing.cycles(drawing.import_graph(tmp_path)) == [["room", "user"]]
+
+
+@pytest.mark.parametrize("module", ["decompositions", "plots", "solvers.base", "estimators.rows"])
+def test_modules_can_be_imported_first(module):
+    subprocess.run([sys.executable, "-c", f"import cvxnn.{module}"], check=True, timeout=60)

@@ -35,7 +35,7 @@ from cvxnn.reports.contents import GIVEN, HELD_OUT, TRAINING, contents_of, sourc
 from cvxnn.reports.markup import Markup, clean, element, join, name_of, shorten
 from cvxnn.reports.numbers import alike, at_most, bounds, count, gap, number, percent, ratio, signed
 from cvxnn.reports.page import page_of
-from cvxnn.solvers import Progress
+from cvxnn.solvers.results import Progress
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((90, 4))

@@ -9,7 +9,7 @@ import numpy as np
 
 import cvxnn
 from benchmarks.peers.protocol import serve
-from cvxnn.solvers import Progress
+from cvxnn.solvers.results import Progress
 
 
 def run(

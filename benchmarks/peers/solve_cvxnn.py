@@ -10,7 +10,7 @@ import numpy as np
 
 import cvxnn
 from benchmarks.peers.protocol import serve_contained
-from cvxnn.solvers import Progress, Solution
+from cvxnn.solvers.results import Progress, Solution
 
 
 def run(data: str, weights: str, solver: str, **request: Any) -> dict[str, Any]:

@@ -25,23 +25,23 @@ _HOME = {
     "CReLU": "problems",
     "PatternWarning": "cones.singular",
     "lambda_max": "problems",
-    "solve": "solvers",
-    "Solution": "solvers",
-    "Status": "solvers",
+    "solve": "solvers.driver",
+    "Solution": "solvers.results",
+    "Status": "solvers.results",
     "ConvergenceWarning": "solvers.convergence",
-    "NotConvergedError": "solvers",
+    "NotConvergedError": "solvers.results",
     "path": "paths",
     "Path": "paths",
     "CheckpointError": "paths",
-    "Newton": "solvers",
-    "RFISTA": "solvers",
-    "AL": "solvers",
-    "ConeDecomposition": "solvers",
+    "Newton": "solvers.newton.method",
+    "RFISTA": "solvers.rfista",
+    "AL": "solvers.augmented_lagrangian",
+    "ConeDecomposition": "solvers.decomposition",
     "decompose": "decompositions",
     "Decomposition": "decompositions",
-    "Direct": "solvers",
-    "LSMR": "solvers",
-    "CVXPY": "solvers",
+    "Direct": "solvers.direct",
+    "LSMR": "solvers.direct",
+    "CVXPY": "solvers.conic",
     "Certificate": "certificates",
     "CertificateError": "certificates",
     "certify": "certificates",
@@ -139,18 +139,18 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.problems import lambda_max as lambda_max
     from cvxnn.pruning import prune as prune
     from cvxnn.reports import report as report
-    from cvxnn.solvers import AL as AL
-    from cvxnn.solvers import CVXPY as CVXPY
-    from cvxnn.solvers import LSMR as LSMR
-    from cvxnn.solvers import RFISTA as RFISTA
-    from cvxnn.solvers import ConeDecomposition as ConeDecomposition
-    from cvxnn.solvers import Direct as Direct
-    from cvxnn.solvers import Newton as Newton
-    from cvxnn.solvers import NotConvergedError as NotConvergedError
-    from cvxnn.solvers import Solution as Solution
-    from cvxnn.solvers import Status as Status
-    from cvxnn.solvers import solve as solve
+    from cvxnn.solvers.augmented_lagrangian import AL as AL
+    from cvxnn.solvers.conic import CVXPY as CVXPY
     from cvxnn.solvers.convergence import ConvergenceWarning as ConvergenceWarning
+    from cvxnn.solvers.decomposition import ConeDecomposition as ConeDecomposition
+    from cvxnn.solvers.direct import LSMR as LSMR
+    from cvxnn.solvers.direct import Direct as Direct
+    from cvxnn.solvers.driver import solve as solve
+    from cvxnn.solvers.newton.method import Newton as Newton
+    from cvxnn.solvers.results import NotConvergedError as NotConvergedError
+    from cvxnn.solvers.results import Solution as Solution
+    from cvxnn.solvers.results import Status as Status
+    from cvxnn.solvers.rfista import RFISTA as RFISTA
     from cvxnn.tables.model import Model as Model
     from cvxnn.tables.reading import Table as Table
     from cvxnn.tables.reading import TableError as TableError

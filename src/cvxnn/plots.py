@@ -15,7 +15,7 @@ from cvxnn.decompositions import Decomposition, decompose
 from cvxnn.files import write_atomically
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.paths import Path
-from cvxnn.solvers import Solution
+from cvxnn.solvers.results import Solution
 from cvxnn.validation import check_choice, check_integer, check_matrix, check_number
 
 # The palette of Okabe and Ito, which people see alike whatever their colour vision is.

@@ -28,7 +28,8 @@ from cvxnn.digits import text_above, text_below
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import ModelFileError
 from cvxnn.problems import ConvexProblem, CReLU
-from cvxnn.solvers import Solution, Status, solve
+from cvxnn.solvers.driver import solve
+from cvxnn.solvers.results import Solution, Status
 from cvxnn.tables.model import Model, fit_path, pose
 from cvxnn.tables.preparation import Target
 from cvxnn.tables.reading import SUFFIXES, Table, TableError, count, listed, read_table, write_csv

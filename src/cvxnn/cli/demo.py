@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 import cvxnn
 from cvxnn.digits import text_above, text_below
 from cvxnn.plots import save_figure
-from cvxnn.solvers import Progress as Iteration
+from cvxnn.solvers.results import Progress as Iteration
 
 
 def run(output: Path, *, n_patterns: int, lam: float, tol: float, seed: int) -> cvxnn.Solution:

@@ -39,8 +39,9 @@ from cvxnn.estimators.targets import (
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import warn_about_small
 from cvxnn.problems import CGReLU, CReLU
-from cvxnn.solvers import Solution, Status, solve
 from cvxnn.solvers.convergence import ConvergenceWarning
+from cvxnn.solvers.driver import solve
+from cvxnn.solvers.results import Solution, Status
 
 N_PATTERNS = 500
 

@@ -22,7 +22,7 @@ from cvxnn.estimators.targets import Targets, targets_of
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import ConvexProblem, CReLU
-from cvxnn.solvers import Solution
+from cvxnn.solvers.results import Solution
 
 
 @dataclass(frozen=True, eq=False)

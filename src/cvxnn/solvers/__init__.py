@@ -1,25 +1,32 @@
-"""Solvers: one file an algorithm, one driver for all of them."""
+"""Solvers: one file an algorithm, one driver for all of them.
 
-from cvxnn.solvers.augmented_lagrangian import AL
-from cvxnn.solvers.conic import CVXPY
-from cvxnn.solvers.decomposition import ConeDecomposition
-from cvxnn.solvers.direct import LSMR, Direct
-from cvxnn.solvers.driver import solve
-from cvxnn.solvers.newton.method import Newton
-from cvxnn.solvers.results import NotConvergedError, Progress, Solution, Status
-from cvxnn.solvers.rfista import RFISTA
+Names are loaded when first used: a module of this package can be imported without the others.
+"""
 
-__all__ = [
-    "AL",
-    "CVXPY",
-    "LSMR",
-    "RFISTA",
-    "ConeDecomposition",
-    "Direct",
-    "Newton",
-    "NotConvergedError",
-    "Progress",
-    "Solution",
-    "Status",
-    "solve",
-]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "AL": "augmented_lagrangian",
+    "CVXPY": "conic",
+    "ConeDecomposition": "decomposition",
+    "Direct": "direct",
+    "LSMR": "direct",
+    "Newton": "newton.method",
+    "NotConvergedError": "results",
+    "Progress": "results",
+    "RFISTA": "rfista",
+    "Solution": "results",
+    "Status": "results",
+    "solve": "driver",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"cvxnn.solvers.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'cvxnn.solvers' has no attribute {name!r}")

@@ -36,7 +36,7 @@ from cvxnn.networks import NETWORKS
 from cvxnn.paths import Path, path
 from cvxnn.problems import ConvexProblem, lambda_max
 from cvxnn.pruning import prune
-from cvxnn.solvers import Progress, Solution, Status
+from cvxnn.solvers.results import Progress, Solution, Status
 from cvxnn.tables.encoding import MAX_CATEGORIES, Encoder
 from cvxnn.tables.preparation import (
     HELD_OUT,

@@ -14,7 +14,7 @@ from cvxnn import estimators
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.modelfile import Content
-from cvxnn.solvers import Progress
+from cvxnn.solvers.results import Progress
 from cvxnn.tables.encoding import Encoder
 from cvxnn.tables.preparation import LEFT_OUT, TRAINED, Target
 from cvxnn.validation import check_flag, check_integer, check_number

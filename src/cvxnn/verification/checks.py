@@ -27,7 +27,7 @@ from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.digits import text_above, text_below
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.solvers import Solution
+from cvxnn.solvers.results import Solution
 from cvxnn.validation import check_array
 from cvxnn.verification.dual_points import bound_of
 from cvxnn.verification.exact import Exact, roots
