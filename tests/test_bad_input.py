@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save as serialize
@@ -35,6 +34,9 @@ from cvxnn.cli import main
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
 from cvxnn.tables.reading import Table, read_table
+from extras import optional
+
+pd = optional("pandas")
 
 ROOT = Path(__file__).parent.parent
 N = 40

@@ -20,12 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-import matplotlib.image
 import numpy as np
-import onnxruntime
-import pandas as pd
 import pytest
-import torch
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
@@ -36,6 +32,12 @@ from cvxnn.cli.outcomes import EXIT_CODES
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
 from cvxnn.tables.reading import read_table
+from extras import optional
+
+onnxruntime = optional("onnxruntime")
+image = optional("matplotlib.image")
+pd = optional("pandas")
+torch = optional("torch")
 
 CVXNN = Path(sys.executable).with_name("cvxnn")
 QUICK = ("--patterns", "20", "--tol", "1e-2")
@@ -54,7 +56,7 @@ def row(output, label):
 
 
 def assert_is_picture(path):
-    pixels = matplotlib.image.imread(path)
+    pixels = image.imread(path)
     assert Path(path).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert min(pixels.shape[:2]) > 200
     assert np.ptp(pixels[..., :3]) > 0.5  # something is drawn

@@ -7,15 +7,17 @@ import copy
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sparse
-import torch
 
 import cvxnn
 from cvxnn import RFISTA, CGReLU, GatedReLUNetwork, Patterns, lambda_max, sample_patterns, solve
 from cvxnn.budget import Budget, spend
+from extras import optional
+
+pd = optional("pandas")
+pl = optional("polars")
+torch = optional("torch")
 
 DEFAULT_TOL = 1e-4
 LAM = 0.5

@@ -19,7 +19,6 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,6 +35,9 @@ from cvxnn.reports.markup import Markup, clean, element, join, name_of, shorten
 from cvxnn.reports.numbers import alike, at_most, bounds, count, gap, number, percent, ratio, signed
 from cvxnn.reports.page import page_of
 from cvxnn.solvers import Progress
+from extras import optional
+
+pd = optional("pandas")
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((90, 4))
