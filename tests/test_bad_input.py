@@ -34,7 +34,7 @@ from cvxnn.cli import main
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
 from cvxnn.tables.reading import Table, read_table
-from extras import optional
+from extras import optional, required
 
 pd = optional("pandas")
 
@@ -1200,8 +1200,18 @@ def message(result):
     return result.stderr.partition("Error: ")[2].strip()
 
 
+NEEDED = {
+    "a damaged Parquet file": "pyarrow",
+    "a full disk: path --plot": "matplotlib",
+    "a full disk: export to .onnx": "onnx",
+    "a full disk: export to .pt2": "torch",
+}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_gets_a_right_answer_or_a_clear_error(name):
+    if name in NEEDED:
+        required(NEEDED[name])
     case, found = CASES[name], outcome(name)
     assert found.told_apart, found.said
     if isinstance(case, Call):

@@ -11,7 +11,8 @@ import cvxnn
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FRONT = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in FRONT), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks_of(page):
