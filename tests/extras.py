@@ -28,14 +28,19 @@ _EXTRAS = {
     "pyarrow": "data",
     "torch": "torch",
 }
+_OF_UNIX = ("fcntl", "pty", "resource", "termios")  # in the standard library
 
 
 def advice(package: str) -> str:
     top = package.partition(".")[0]
+    if top in _OF_UNIX:
+        return f"needs {top}, which only Unix has"
     return f"needs {top}: pip install 'cvxnn[{_EXTRAS[top]}]'"
 
 
 def installed(package: str) -> bool:
+    if package in _OF_UNIX:  # Windows has files of such names, which cannot be imported
+        return os.name == "posix"
     return find_spec(package.partition(".")[0]) is not None
 
 

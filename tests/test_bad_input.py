@@ -11,7 +11,6 @@ import gzip
 import io
 import os
 import pickle
-import resource
 import shlex
 import tempfile
 import warnings
@@ -36,7 +35,7 @@ from cvxnn.tables.model import Model
 from cvxnn.tables.reading import Table, read_table
 from extras import optional, required
 
-pd = optional("pandas")
+pd, resource = optional("pandas"), optional("resource")
 
 ROOT = Path(__file__).parent.parent
 N = 40

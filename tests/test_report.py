@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
@@ -37,7 +36,7 @@ from cvxnn.reports.page import page_of
 from cvxnn.solvers import Progress
 from extras import optional
 
-pd = optional("pandas")
+fcntl, pd = optional("fcntl"), optional("pandas")
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((90, 4))
