@@ -41,8 +41,12 @@ def platform_tag() -> str:
     told otherwise (by ARCHFLAGS) makes code for one, the one that it runs on.
     """
     tag = sysconfig.get_platform()
-    if not os.environ.get("ARCHFLAGS"):
-        tag = tag.replace("universal2", platform.machine())
+    if tag.endswith("universal2") and not os.environ.get("ARCHFLAGS"):
+        system, version, _ = tag.split("-")
+        machine = platform.machine()
+        if machine == "arm64" and version.startswith("10."):
+            version = "11.0"  # the first macOS for this processor
+        tag = f"{system}-{version}-{machine}"
     return tag.replace("-", "_").replace(".", "_")
 
 

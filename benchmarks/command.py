@@ -1,4 +1,4 @@
-"""The command line of measurements, shared by `python -m benchmarks` and `python -m replication`."""
+"""The command line of measurements, for `python -m benchmarks` and `python -m replication`."""
 
 from __future__ import annotations
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from safetensors import safe_open
 
 import cvxnn
+from cvxnn.kernels import native
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -61,6 +65,42 @@ def test_the_citation_is_of_this_version():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {cvxnn.__version__}\n" in citation
     assert cvxnn.__version__ == PROJECT["version"]
+
+
+@pytest.fixture
+def hatch_build(monkeypatch):
+    """The build hook, with nothing for the class that it derives from: no test builds anything."""
+    name = "hatchling.builders.hooks.plugin.interface"
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(BuildHookInterface=object))
+    monkeypatch.delenv("ARCHFLAGS", raising=False)
+    spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "flags", "tag"),
+    [
+        ("linux-x86_64", "x86_64", "", "linux_x86_64"),
+        ("macosx-11.0-arm64", "arm64", "-arch arm64", "macosx_11_0_arm64"),
+        ("macosx-10.13-universal2", "arm64", "", "macosx_11_0_arm64"),
+        ("macosx-10.13-universal2", "x86_64", "", "macosx_10_13_x86_64"),
+        ("macosx-10.13-universal2", "arm64", "-arch arm64 -arch x86_64", "macosx_10_13_universal2"),
+    ],
+)
+def test_a_wheel_is_named_after_what_was_compiled(
+    hatch_build, monkeypatch, platform, machine, flags, tag
+):
+    monkeypatch.setattr("sysconfig.get_platform", lambda: platform)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setenv("ARCHFLAGS", flags)
+    assert hatch_build.platform_tag() == tag
+
+
+def test_the_digest_of_the_build_is_that_of_the_loader(hatch_build):
+    files = [ROOT / file for file in hatch_build.FILES]
+    assert int(hatch_build.version_of(files).rstrip("u"), 16) == native.source_version(files)
 
 
 @pytest.fixture(scope="module")
