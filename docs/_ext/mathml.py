@@ -11,7 +11,7 @@ from latex2mathml.converter import convert
 
 # What the converter does not know, in other words that it knows.
 _SYNONYMS = {"{aligned}": "{align*}", r"\mathbb{1}": "𝟙"}
-_WITH_LIMITS = {"min", "max", "argmin"}  # what an index stands under, in formulas of their own
+_WITH_LIMITS = {"min", "max", "argmin", "∑"}  # what an index stands under, in formulas of their own
 _NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 ElementTree.register_namespace("", _NAMESPACE)
 
