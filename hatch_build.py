@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -30,9 +31,23 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
             return
         build_data["artifacts"].append(str(LIBRARY))
         build_data["pure_python"] = False
-        build_data["tag"] = (
-            f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
-        )
+        build_data["tag"] = f"py3-none-{platform_tag()}"
+
+
+def platform_tag() -> str:
+    """The platform that the kernels were compiled for, as names of wheels spell it.
+
+    Python on macOS may be "universal2", made for two kinds of processor. A compiler that is not
+    told otherwise (by ARCHFLAGS) makes code for one, the one that it runs on.
+    """
+    tag = sysconfig.get_platform()
+    if tag.endswith("universal2") and not os.environ.get("ARCHFLAGS"):
+        system, version, _ = tag.split("-")
+        machine = platform.machine()
+        if machine == "arm64" and version.startswith("10."):
+            version = "11.0"  # the first macOS for this processor
+        tag = f"{system}-{version}-{machine}"
+    return tag.replace("-", "_").replace(".", "_")
 
 
 def compile_kernels(files: list[Path], library: Path) -> bool:
@@ -42,6 +57,7 @@ def compile_kernels(files: list[Path], library: Path) -> bool:
         sys.stderr.write(f"cvxnn: no C compiler {compiler[0]!r}: using NumPy kernels\n")
         return False
     flags = ["-O3", "-std=gnu11", "-fPIC", "-shared", f"-DKERNELS_VERSION={version_of(files)}"]
+    flags += shlex.split(os.environ.get("ARCHFLAGS", ""))  # macOS: which processors to compile for
     sources = [str(file) for file in files if file.suffix == ".c"]
     command = [*compiler, *flags, *sources, "-o", str(library), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -16,10 +16,10 @@ release = version = metadata.version("cvxnn")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
     "docstrings",
     "commands",
+    "mathml",
 ]
 exclude_patterns = ["_build"]
 
@@ -31,6 +31,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 maximum_signature_line_length = 100
 smartquotes = False
+html_math_renderer = "mathml"  # of docs/_ext: formulas are there without a network, too
 
 # The programs in examples/ run when the documentation is built; docs/gallery/ is generated.
 sphinx_gallery_conf = {

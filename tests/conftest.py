@@ -11,22 +11,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import array_api_strict
 import numpy as np
 import pytest
-import torch
 
 import cvxnn
+from extras import needs, optional, skip_without_packages
+
+torch = optional("torch")
 
 PENALTIES = ("neuron", "feature", "l1", "l2")
-LIBRARIES = ("numpy", "strict", "torch")
+LIBRARIES = ("numpy", "strict", pytest.param("torch", marks=needs("torch")))
+
+
+def pytest_collection_modifyitems(items):
+    skip_without_packages(items)
 
 
 @pytest.fixture(params=LIBRARIES)
 def to_library(request):
     """Turn a NumPy array into one of the array library under test."""
-    return {
-        "numpy": np.asarray,
-        "strict": array_api_strict.asarray,
-        "torch": torch.asarray,
-    }[request.param]
+    library = {"numpy": np, "strict": array_api_strict, "torch": torch}[request.param]
+    return library.asarray
 
 
 def make_data(n, d, C=1, seed=0):

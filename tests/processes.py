@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -100,7 +101,8 @@ def fit():
     return model.fit(X, y).predict(X).tobytes()
 
 
-BACK_ENDS = (compiled, plain, single, sparse, strict, torch, cvxpy, fit)
+EXTRAS = tuple(back_end for back_end in (torch, cvxpy) if find_spec(back_end.__name__))
+BACK_ENDS = (compiled, plain, single, sparse, strict, *EXTRAS, fit)
 
 
 def everything():

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from extras import needs, required
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -22,6 +24,7 @@ def benchmarks(monkeypatch):
     return benchmarks
 
 
+@needs("cvxpy")
 def test_quick_oracle_meets_its_targets_and_writes_where_it_is_told(tmp_path):
     recorded = ROOT / "benchmarks" / "results" / "oracle.json"
     before = recorded.read_bytes() if recorded.exists() else None
@@ -155,6 +158,8 @@ def test_quick_races_need_no_peers_and_no_data(benchmarks, monkeypatch, tmp_path
     monkeypatch.setattr(contest, "ENVIRONMENTS", tmp_path / "none")
     monkeypatch.setenv("CVXNN_DATA", str(tmp_path / "none"))
     entrants, n_rows = RACES[name]
+    if "Clarabel" in entrants:
+        required("cvxpy")
     rows = dict(MEASUREMENTS[name].measure(Options(quick=True), {}))
     assert len(rows) == n_rows
     for row in rows.values():
@@ -300,6 +305,7 @@ def _comparison_rows(scores):
     return rows
 
 
+@needs("matplotlib")
 def test_models_are_ranked_and_compared(benchmarks, tmp_path):
     from benchmarks import comparison
 

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import io
 import json
 import os
-import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import termios
 import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import click
-import matplotlib.image
 import numpy as np
-import onnxruntime
-import pandas as pd
 import pytest
-import torch
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
@@ -36,6 +29,13 @@ from cvxnn.cli.outcomes import EXIT_CODES
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
 from cvxnn.tables.reading import read_table
+from extras import needs, optional
+
+fcntl, pty, termios = (optional(name) for name in ("fcntl", "pty", "termios"))
+onnxruntime = optional("onnxruntime")
+image = optional("matplotlib.image")
+pd = optional("pandas")
+torch = optional("torch")
 
 CVXNN = Path(sys.executable).with_name("cvxnn")
 QUICK = ("--patterns", "20", "--tol", "1e-2")
@@ -54,7 +54,7 @@ def row(output, label):
 
 
 def assert_is_picture(path):
-    pixels = matplotlib.image.imread(path)
+    pixels = image.imread(path)
     assert Path(path).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert min(pixels.shape[:2]) > 200
     assert np.ptp(pixels[..., :3]) > 0.5  # something is drawn
@@ -82,6 +82,7 @@ def test_version(run):
     assert result.output.strip() == f"cvxnn, version {cvxnn.__version__}"
 
 
+@needs("matplotlib")
 def test_demo_shows_what_is_proven_and_draws_it(run):
     result = run("demo", *QUICK)
     assert result.exit_code == 0, result.output
@@ -131,6 +132,7 @@ def test_demo_copes_with_extreme_options(run, options, status, neurons):
 @pytest.mark.parametrize(
     ("name", "beginning"), [("a.pdf", b"%PDF"), ("a.svg", b"<?xml"), ("A.PNG", b"\x89PNG")]
 )
+@needs("matplotlib")
 def test_demo_draws_to_the_format_of_the_name(run, name, beginning):
     result = run("demo", *QUICK, "-o", name)
     assert result.exit_code == 0, result.output
@@ -174,6 +176,7 @@ def test_without_a_command_the_help_is_shown(run):
     assert re.match(r"Usage: \w+ \[OPTIONS\] COMMAND", run().output)
 
 
+@needs("matplotlib")
 def test_the_installed_command_runs_the_demo(tmp_path):
     command = [Path(sys.executable).with_name("cvxnn"), "demo", *QUICK, "-o", "picture.png"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
@@ -338,6 +341,7 @@ def test_fit_for_machines(run, files):
     assert told["notes"] == list(model.notes)
 
 
+@needs("onnx")
 def test_quiet_commands_say_nothing(run, files):
     commands = {
         "fit": ("data.csv", "--target", "label", *TRAINING, "-o", "fit.cvxnn"),
@@ -518,6 +522,7 @@ def test_a_reader_that_leaves_is_no_error(trained):
 # ---------------------------------------------------------------------------------- path
 
 
+@needs("matplotlib", "pandas")
 def test_path_writes_a_table_of_certified_points(run, files):
     command = ("path", "data.csv", "--target", "label", "--patterns", "10", "--points", "5")
     result = run(*command, "--plot", "path.png")
@@ -547,6 +552,7 @@ def test_path_writes_a_table_of_certified_points(run, files):
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a.svg"])
+@needs("matplotlib")
 def test_path_draws_to_the_format_of_the_name(run, files, name):
     result = run(
         *("path", "data.csv", "--target", "value", "--patterns", "5", "--points", "2"),
@@ -641,6 +647,7 @@ def test_improve_never_gets_worse(run, files):
 
 @pytest.mark.parametrize("name", ["model", "number", "three"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
+@needs("onnx", "onnxruntime", "torch")
 def test_exported_networks_agree_with_predict(run, files, name, dtype):
     model, table = Model.load(f"{name}.cvxnn"), read_table("data.csv")
     X = model.encoder.encode(table)[0].astype(dtype)

@@ -14,6 +14,7 @@ from cvxnn.cones import interiors
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.kernels import native
+from extras import needs
 
 SINGULAR_X = np.array([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0], [0, 0, 1]])  # the paper's example
 
@@ -445,6 +446,7 @@ def singular_problem(mask, lam=0.01, **settings):
     return cvxnn.CReLU(SINGULAR_X, np.array([0, 0, 0, 1.0]), patterns, lam=lam, **settings)
 
 
+@needs("cvxpy")
 def test_dropping_a_singular_pattern_can_raise_the_value():
     """The counterexample to theorem 3.3 for a sampled set: 0.0098 kept, 0.125 dropped."""
     only = np.ones((4, 1), bool)
@@ -460,6 +462,7 @@ def test_dropping_a_singular_pattern_can_raise_the_value():
     assert replaced.patterns.mask[3, 0]  # the row that matters keeps its sign
 
 
+@needs("cvxpy")
 def test_a_singular_pattern_is_dropped_only_for_one_that_contains_it():
     container = np.array([1, 1, 0, 1], bool)  # differs on rows orthogonal to the cone only
     stranger = np.array([1, 1, 0, 0], bool)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from torch.nn import Linear, ReLU, Sequential
 
 import cvxnn
 from cvxnn import ReLUNetwork
+from extras import required
+
+torch = required("torch")
+Linear, ReLU, Sequential = torch.nn.Linear, torch.nn.ReLU, torch.nn.Sequential
 
 D = 4
 

@@ -5,7 +5,6 @@ import itertools
 import pickle
 import warnings
 
-import cvxpy
 import numpy as np
 import pytest
 
@@ -16,6 +15,9 @@ from cvxnn.certificates import dual_bound
 from cvxnn.kernels import native
 from cvxnn.solvers.augmented_lagrangian import Lagrangian
 from cvxnn.solvers.conic import program as conic_program
+from extras import CVXPY, optional, required
+
+cvxpy = optional("cvxpy")
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
@@ -30,6 +32,7 @@ def make_crelu(n=30, d=3, p=10, C=1, *, share=0.1, seed=0, bias=False, **setting
 
 
 def oracle(problem):
+    required("cvxpy")
     return cvxnn.solve(problem, "cvxpy", tol=1e-5, settings=TIGHT)
 
 
@@ -332,7 +335,7 @@ def test_single_precision_reaches_its_promise():
     ).all()
 
 
-@pytest.mark.parametrize("solver", ["newton", "al", "cvxpy"])
+@pytest.mark.parametrize("solver", ["newton", "al", CVXPY])
 @pytest.mark.parametrize("seed", [7, 26])
 def test_iterates_stay_in_singular_cones(seed, solver):
     """Columns of very different scale, with ties: projections onto these cones end outside them,

@@ -8,10 +8,23 @@ from pathlib import Path
 import pytest
 
 import cvxnn
+from extras import required
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FRONT = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = [*(ROOT / name for name in FRONT), *sorted((ROOT / "docs").glob("*.md"))]
+NEEDED = {  # all other pages do with the core
+    "command-line": ["pandas"],
+    "decompositions": ["cvxpy"],
+    "estimators": ["pandas"],
+    "export": ["torch", "onnx", "onnxruntime"],
+    "getting-started": ["matplotlib"],
+    "improving": ["torch"],
+    "plots": ["matplotlib"],
+    "report": ["pandas"],
+    "solvers": ["cvxpy"],
+}
 
 
 def blocks_of(page):
@@ -27,6 +40,8 @@ def blocks_of(page):
     ids=lambda page: page.stem,
 )
 def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+    for package in NEEDED.get(page.stem, ()):
+        required(package)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     namespace = {"__name__": "__main__"}

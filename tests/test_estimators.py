@@ -6,8 +6,6 @@ from collections import Counter
 from itertools import product
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -29,6 +27,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import cvxnn
 from cvxnn.estimators import base, cross_validation, posing
 from cvxnn.estimators.rows import Rows, Scaling
+from extras import optional
+
+pd = optional("pandas")
+pl = optional("polars")
 
 FEW = {"n_patterns": 20}
 QUICK_CV = {**FEW, "n_alphas": 4, "cv": 3}

@@ -7,13 +7,15 @@ import subprocess
 import sys
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-import torch
 
 import cvxnn
 from cvxnn import GatedReLUNetwork, ReLUNetwork
+from extras import required
+
+onnx = required("onnx")
+onnxruntime = required("onnxruntime")
+torch = required("torch")
 
 D = 4
 

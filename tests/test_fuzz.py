@@ -11,6 +11,10 @@ import pytest
 from click.testing import CliRunner
 from scipy.optimize import nnls
 
+from extras import required
+
+required("cvxpy")
+
 import cvxnn
 from conftest import make_problem
 from cvxnn.certificates import Multipliers

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
@@ -14,13 +13,17 @@ from sklearn.exceptions import ConvergenceWarning as NotTrained
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from torch.nn import Linear, ReLU, Sequential, Tanh
 
 import cvxnn
 from conftest import make_data
 from cvxnn import ConvergenceWarning, GatedReLUNetwork, ReLUNetwork
 from cvxnn.digits import text_below
 from cvxnn.improvement import Improvement, improve
+from extras import CVXPY, needs, optional
+
+torch = optional("torch")
+nn = torch.nn
+Linear, ReLU, Sequential, Tanh = nn.Linear, nn.ReLU, nn.Sequential, nn.Tanh
 
 D = 3
 
@@ -135,7 +138,7 @@ def test_what_merging_balancing_and_the_output_bias_give_for_free(kind, solver):
     assert (result.n_neurons_before, result.n_neurons_after) == (3 * m, m)
 
 
-@pytest.mark.parametrize("solver", ["newton", "al", "decomposition", "cvxpy"])
+@pytest.mark.parametrize("solver", ["newton", "al", "decomposition", CVXPY])
 @pytest.mark.parametrize("max_seconds", [1e-9, None])
 @pytest.mark.filterwarnings("ignore::cvxnn.ConvergenceWarning")
 def test_any_solver_and_any_limit(solver, max_seconds):
@@ -160,6 +163,7 @@ def test_an_optimal_network_is_not_made_worse_by_rounding():
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 @pytest.mark.parametrize("kind", MAKERS)
+@needs("cvxpy")
 def test_it_agrees_with_an_independent_solver(kind, loss):
     X, _ = make_data(25, D)
     y = make_targets(loss, X, 1, 0)

@@ -13,6 +13,7 @@ import pytest
 import cvxnn
 from cvxnn import memory
 from cvxnn.memory import TooLargeError, check_memory
+from extras import needs
 
 N, D, P = 2000, 5, 40
 
@@ -74,7 +75,7 @@ def test_problems_are_refused_before_they_are_made(room, kind, before):
     ("kind", "solver", "beside"),
     [
         (cvxnn.CGReLU, "auto", 0),
-        (cvxnn.CGReLU, "cvxpy", 8 * N * P * D),
+        pytest.param(cvxnn.CGReLU, "cvxpy", 8 * N * P * D, marks=needs("cvxpy")),
         (cvxnn.CReLU, "al", 2 * 8 * 2 * P * N * 3),
     ],
 )

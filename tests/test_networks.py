@@ -6,12 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cvxnn
 from cvxnn import CGReLU, GatedReLUNetwork, Patterns, sample_patterns, solve
+from extras import optional
+
+torch = optional("torch")
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 LAM = 0.03

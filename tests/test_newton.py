@@ -13,6 +13,7 @@ from cvxnn.arrays import to_numpy
 from cvxnn.kernels import native
 from cvxnn.solvers.newton import method as newton
 from cvxnn.solvers.newton import systems
+from extras import required
 
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 KINDS = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}
@@ -70,6 +71,7 @@ def assert_optimal(solution, tol=1e-6):
     assert certificate.relative_gap <= tol
     assert_feasible(problem, U)
     assert certificate.objective == pytest.approx(naive_objective(problem, U), rel=1e-9)
+    required("cvxpy")
     oracle = cvxnn.solve(problem, "cvxpy", tol=1e-7, settings=TIGHT, on_failure="ignore")
     exact = oracle.certificate
     assert certificate.objective == pytest.approx(exact.objective, rel=1e-6)

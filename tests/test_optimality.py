@@ -7,6 +7,7 @@ import pytest
 import cvxnn
 from conftest import PENALTIES, expanded_matrix, make_problem
 from cvxnn.arrays import to_numpy
+from extras import needs, required
 
 TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 SHAPES = {"tall": (40, 3), "wide": (8, 12)}
@@ -27,6 +28,7 @@ def naive_objective(problem, U):
 
 
 def oracle_value(problem):
+    required("cvxpy")
     solution = cvxnn.solve(problem, "cvxpy", tol=1e-6, settings=TIGHT)
     return naive_objective(problem, solution.weights)
 
@@ -125,6 +127,7 @@ def test_single_precision_reaches_its_promise(penalty, to_library):
     assert certificate.objective == pytest.approx(solution.certificate.objective, rel=1e-10)
 
 
+@needs("cvxpy")
 def test_oracle_takes_other_backends_and_refuses_unknown_ones():
     problem = make_problem(20, 3, p=6)
     exact = cvxnn.solve(problem, "cvxpy", tol=1e-4).certificate.objective
@@ -134,12 +137,14 @@ def test_oracle_takes_other_backends_and_refuses_unknown_ones():
         cvxnn.solve(problem, "cvxpy", backend="NOSUCH")
 
 
+@needs("cvxpy")
 def test_oracle_refuses_what_would_not_fit_into_memory(monkeypatch):
     monkeypatch.setattr("cvxnn.solvers.conic.MAX_ENTRIES", 100)
     with pytest.raises(ValueError, match="expanded matrix would have"):
         cvxnn.solve(make_problem(), "cvxpy")
 
 
+@needs("cvxpy")
 def test_oracle_that_gives_up_says_so():
     with pytest.warns(cvxnn.ConvergenceWarning, match="CLARABEL ended with status 'user_limit'"):
         cvxnn.solve(make_problem(), "cvxpy", settings={"max_iter": 1})

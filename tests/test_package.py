@@ -14,6 +14,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
 
 import cvxnn
+from extras import needs
 
 HEAVY = ("numpy", "scipy", "sklearn", "torch", "matplotlib", "cvxpy", "pandas", "safetensors")
 
@@ -73,6 +74,7 @@ def holds_arrays(cls):
     return any(name in str(f.type) for f in dataclasses.fields(cls) for name in names)
 
 
+@needs("onnx", "torch")  # it imports every module
 def test_what_holds_arrays_is_compared_by_identity():
     modules = [m.name for m in pkgutil.walk_packages(cvxnn.__path__, "cvxnn.")]
     classes = {

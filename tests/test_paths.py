@@ -7,13 +7,15 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
 import cvxnn
 from conftest import make_data, make_problem
 from cvxnn import AL, RFISTA, CheckpointError, Status, lambda_max, path, paths, solve
+from extras import needs, optional
+
+torch = optional("torch")
 
 KINDS = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}
 
@@ -392,7 +394,7 @@ def test_other_penalties(penalty):
     ("kind", "solver"),
     [
         ("gated", "rfista"),
-        ("gated", "cvxpy"),
+        pytest.param("gated", "cvxpy", marks=needs("cvxpy")),
         ("relu", "al"),
         ("relu", AL(window=None)),
         ("gated", "newton"),

@@ -9,17 +9,19 @@ from types import SimpleNamespace
 import array_api_strict
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import sparse
-from torch.utils.flop_counter import FlopCounterMode
 
 import cvxnn
 from cvxnn import GaussianGates, PatchGates, Patterns, SparseGates, sample_patterns
 from cvxnn import patterns as patterns_module
 from cvxnn.patterns import SMALLEST
+from extras import optional
+
+torch = optional("torch")
+flop_counter = optional("torch.utils.flop_counter")
 
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -454,7 +456,7 @@ def test_patterns_without_gates_are_solved_but_make_no_network():
 def test_sampling_costs_one_product(options):
     n, d, p = 50, 6, 40
     X = torch.asarray(gaussian(n, d))
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter.FlopCounterMode(display=False) as counter:
         sample_patterns(X, p, random_state=0, **options)
     assert counter.get_total_flops() == 2 * n * d * p
 

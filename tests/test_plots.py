@@ -6,17 +6,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgb
-from matplotlib.quiver import Quiver
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
@@ -26,6 +17,14 @@ from sklearn.preprocessing import StandardScaler
 import cvxnn
 from conftest import make_data, make_problem
 from cvxnn import plots
+from extras import optional, required
+
+pd = optional("pandas")
+matplotlib = required("matplotlib")
+matplotlib.use("Agg")
+plt = optional("matplotlib.pyplot")
+to_rgb = matplotlib.colors.to_rgb
+LineCollection, Quiver = matplotlib.collections.LineCollection, matplotlib.quiver.Quiver
 
 
 @pytest.fixture(autouse=True)

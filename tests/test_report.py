@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
@@ -19,7 +18,6 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,6 +34,9 @@ from cvxnn.reports.markup import Markup, clean, element, join, name_of, shorten
 from cvxnn.reports.numbers import alike, at_most, bounds, count, gap, number, percent, ratio, signed
 from cvxnn.reports.page import page_of
 from cvxnn.solvers.results import Progress
+from extras import optional
+
+fcntl, pd = optional("fcntl"), optional("pandas")
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((90, 4))

@@ -4,12 +4,14 @@ import warnings
 
 import numpy as np
 import pytest
-import torch
 
 import cvxnn
 from conftest import make_problem
 from cvxnn import RFISTA, Status
 from cvxnn.solvers.base import Iterate
+from extras import optional
+
+torch = optional("torch")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from cvxnn.operators import ExpandedMatrix, SparseExpandedMatrix, expanded_matri
 from cvxnn.solvers.newton import systems
 from cvxnn.solvers.newton.blocks import ConeBlocks
 from cvxnn.solvers.newton.systems import Linearisation, Products, ProductSystem
+from extras import needs
 
 SETTINGS = [{}, {"bias": True}, {"normalize": True}, {"bias": True, "normalize": True}]
 LOSSES = [{"loss": "squared"}, {"loss": "logistic", "output_bias": True}]
@@ -316,6 +317,7 @@ def test_least_squares_solvers(solver):
     np.testing.assert_allclose(solution.weights, expected.weights, atol=1e-8)
 
 
+@needs("cvxpy")
 def test_the_conic_oracle_takes_sparse_data():
     for kind in (CGReLU, CReLU):
         ours, _ = both_problems(kind, 20, 4, p=4)

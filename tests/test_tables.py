@@ -11,12 +11,14 @@ import io
 import re
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cvxnn.tables.reading import Table, TableError, number_text, read_table, write_csv
+from extras import optional
+
+pd = optional("pandas")
+pa = optional("pyarrow")
+pq = optional("pyarrow.parquet")
 
 PLAIN = 'id,size,"a city"\n1,0.5,Rome\n2,,Oslo\n3,-2e3,\n'
 NAMES = ["id", "size", "a city"]

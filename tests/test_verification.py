@@ -18,6 +18,7 @@ from cvxnn.certificates import CertificateError, lower_bound_of
 from cvxnn.cones import cones
 from cvxnn.verification import checks as verification
 from cvxnn.verification import dual_points, exact, programs
+from extras import CVXPY
 
 
 def make_crelu(*args, **settings):
@@ -114,7 +115,7 @@ def relu():
 
 @pytest.mark.parametrize("C", [1, 3])
 @pytest.mark.parametrize("penalty", PENALTIES)
-@pytest.mark.parametrize("solver", ["rfista", "cvxpy"])
+@pytest.mark.parametrize("solver", ["rfista", CVXPY])
 def test_gated_solutions_are_confirmed(solver, penalty, C):
     confirm(solve(make_problem(30, 4, p=10, C=C, penalty=penalty, share=0.05), solver))
 
@@ -170,7 +171,7 @@ def test_likelihoods_that_are_sure_are_confirmed(loss):
 
 
 @pytest.mark.parametrize("C", [1, 3])
-@pytest.mark.parametrize("solver", ["al", "newton", "cvxpy", "decomposition"])
+@pytest.mark.parametrize("solver", ["al", "newton", CVXPY, "decomposition"])
 def test_relu_solutions_are_confirmed(solver, C):
     run = solve(make_crelu(30, 4, p=10, C=C, share=0.05), solver, tol=1e-4)
     found = confirm(run)
@@ -209,7 +210,7 @@ def test_single_precision_cones(solver):
     confirm(run)
 
 
-@pytest.mark.parametrize("solver", ["direct", "lsmr", "rfista", "cvxpy"])
+@pytest.mark.parametrize("solver", ["direct", "lsmr", "rfista", CVXPY])
 @pytest.mark.parametrize("shape", [(60, 3, 6), (12, 4, 10)])
 def test_without_a_penalty(solver, shape):
     """A positive optimal value, and interpolation."""
