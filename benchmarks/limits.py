@@ -47,7 +47,7 @@ class Case:
         rng = np.random.default_rng(0)
         X = rng.standard_normal((self.n, self.d))
         if self.density < 1:
-            X = random_array((self.n, self.d), density=self.density, format="csr", rng=rng)
+            X = random_array((self.n, self.d), density=self.density, format="csr", random_state=rng)
         Y = rng.standard_normal((self.n, self.C))
         if self.loss == "logistic":
             Y = np.where(Y > 0, 1.0, -1.0)

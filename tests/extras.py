@@ -93,5 +93,6 @@ def skip_without_packages(tests: list[pytest.Item]) -> None:
     for test in tests:
         parameters = getattr(test, "callspec", None)
         for value in parameters.params.values() if parameters else ():
-            if isinstance(value, Missing):
-                test.add_marker(pytest.mark.skip(reason=value._reason))
+            for part in value.values() if isinstance(value, dict) else (value,):
+                if isinstance(part, Missing):
+                    test.add_marker(pytest.mark.skip(reason=part._reason))

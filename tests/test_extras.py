@@ -1,5 +1,7 @@
 """Tests without a package are skipped, with a reason, and fail for no other one."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -37,11 +39,14 @@ def test_parameters_are_made_with_stand_ins_and_skip_their_tests(monkeypatch, re
     marks = []
 
     class Test:
-        callspec = type("Parameters", (), {"params": {"number": 1, "form": value}})
         add_marker = marks.append
 
-    skip_without_packages([Test(), request.node])
-    assert [mark.kwargs["reason"] for mark in marks] == [ADVICE]
+        def __init__(self, **parameters):
+            self.callspec = SimpleNamespace(params=parameters)
+
+    whole, part = Test(number=1, form=value), Test(changes={"y": value})
+    skip_without_packages([whole, part, Test(number=1), request.node])
+    assert [mark.kwargs["reason"] for mark in marks] == [ADVICE, ADVICE]
 
 
 def test_what_python_asks_of_its_own_accord_is_no_use():

@@ -483,7 +483,7 @@ def test_gates_with_a_bias_the_cones_have_not():
 @pytest.mark.parametrize(("k", "d"), [(0, 5), (3, 5), (40, 600), (FEW_ROWS + 50, 600)])
 def test_spans(k, d):
     rng = np.random.default_rng(0)
-    X = sparse.random_array((400, d), density=min(1.0, 30 / d), rng=rng, format="csr")
+    X = sparse.random_array((400, d), density=min(1.0, 30 / d), random_state=rng, format="csr")
     norms = np.sqrt((X * X).sum(axis=1))
     X = sparse.csr_array(sparse.diags_array(1 / np.where(norms > 0, norms, 1)) @ X)
     rows = rng.permutation(400)[:k]
@@ -570,7 +570,7 @@ def test_leading_columns_hold_most_of_the_matrix(monkeypatch):
 
 def test_more_features_than_samples_without_a_dense_copy(nothing_dense):
     rng = np.random.default_rng(0)
-    S = sparse.random_array((60, 2000), density=0.01, rng=rng, format="csr")
+    S = sparse.random_array((60, 2000), density=0.01, random_state=rng, format="csr")
     Y = np.where(S @ rng.standard_normal(2000) > 0, 1.0, -1.0)
     with pytest.raises(AssertionError, match="toarray of a sparse array of shape"):
         S.toarray()
@@ -594,7 +594,7 @@ def test_memory_without_a_dense_copy():
     """The data would be 400 MB as an array; weights are 3 MB."""
     n, d, p = 5000, 10_000, 40
     rng = np.random.default_rng(0)
-    S = sparse.random_array((n, d), density=0.001, rng=rng, format="csr")
+    S = sparse.random_array((n, d), density=0.001, random_state=rng, format="csr")
     Y = np.where(S @ rng.standard_normal(d) > 0, 1.0, -1.0)
     tracemalloc.start()
     try:
