@@ -516,11 +516,11 @@ COLUMNS = {
         with_cell("b", 9, "unknown"),
     ),
     "thousands with commas": fits(
-        "column 'b': '1,234' in row 2 is not a number",
+        "column 'b' is treated as text because '1,234' in row 2 is not a number",
         with_column("b", ['"1,234"' if k % 2 == 0 else "999" for k in range(N)]),
     ),
     "thousands with underscores": fits(
-        "column 'b': '1_000' in row 2 is not a number",
+        "column 'b' is treated as text because '1_000' in row 2 is not a number",
         with_column("b", ["1_000" if k % 2 == 0 else "999" for k in range(N)]),
     ),
     "decimal commas": fits(

@@ -432,7 +432,7 @@ def test_predictions_are_a_table_in_the_order_of_the_rows(run, files):
     result = run("predict", "three.cvxnn", "data.csv", "-o", "predictions.csv")
     assert result.exit_code == 0
     assert result.stdout == "60 predictions written to predictions.csv\n"
-    frame = pd.read_csv("predictions.csv", float_precision="round_trip")
+    frame = pd.read_csv("predictions.csv")
     assert list(frame) == [
         "prediction",
         "probability_Lima",
@@ -469,7 +469,7 @@ def test_predictions_are_printed_and_nothing_else(run, files):
 def test_a_key_may_be_kept_before_the_predictions(run, files):
     result = run("predict", "number.cvxnn", "data.csv", "--keep", "id", "--keep", "a")
     assert result.exit_code == 0
-    frame = pd.read_csv(io.StringIO(result.stdout), float_precision="round_trip")
+    frame = pd.read_csv(io.StringIO(result.stdout))
     data = pd.read_csv("data.csv")
     assert list(frame) == ["id", "a", "prediction"]
     assert frame["id"].tolist() == data["id"].tolist()
@@ -530,7 +530,7 @@ def test_path_writes_a_table_of_certified_points(run, files):
     assert result.exit_code == 0, result.output
     assert new_files(files) == {"path.csv", "path.png"}
     assert_is_picture("path.png")
-    frame = pd.read_csv("path.csv", float_precision="round_trip")
+    frame = pd.read_csv("path.csv")
     assert list(frame) == [
         "alpha",
         "objective",

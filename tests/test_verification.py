@@ -540,7 +540,7 @@ def test_only_containers_and_checks_are_imported():
         ("networks", "GatedReLUNetwork"),
         ("networks", "TwoLayerNetwork"),
         ("problems", "ConvexProblem"),
-        ("solvers", "Solution"),
+        ("solvers.results", "Solution"),
         ("validation", "check_array"),
     }
 
