@@ -94,7 +94,7 @@ def test_a_limit_of_the_address_space_is_seen():
     program = """
         import numpy as np, resource, cvxnn
         X = np.ones((1000, 2000))
-        cvxnn.sample_patterns(X[:9, :9], 3)
+        cvxnn.sample_patterns(X[:9, :9], 30)
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, resource.RLIM_INFINITY))
         try:
