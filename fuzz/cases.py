@@ -196,7 +196,7 @@ class Instance:
         """The same at that share of lambda_max."""
         problem = quietly(self.problem)
         if self.penalty == "l2":
-            X, w = problem.operator.X, problem.loss.row_weight[:, 0]
+            X, w = problem.operator.rows(), problem.loss.row_weight[:, 0]
             X = X.toarray() if self.sparse else X
             largest = float(w @ np.sum(X.astype(np.float64) ** 2, axis=1))
         else:

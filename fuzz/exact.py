@@ -45,7 +45,7 @@ class Program:
 
     @classmethod
     def of(cls, problem: Any) -> Program:
-        X = problem.operator.X
+        X = problem.operator.rows()
         X = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
         return cls(
             X=X.astype(np.float64),

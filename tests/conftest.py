@@ -54,7 +54,7 @@ def make_problem(n=30, d=4, p=12, C=1, *, share=0.1, seed=0, bias=False, dtype=N
 
 def expanded_matrix(problem):
     """[D_1 X ... D_p X] as an array (n, p, d), formed naively: the operators' reference."""
-    X = np.asarray(problem.operator.X)
+    X = np.asarray(problem.operator.rows())
     return problem.patterns.mask[:, :, None] * X[:, None, :]
 
 

@@ -136,7 +136,7 @@ def test_single_precision_runs_are_certified_in_double():
     problem = make_problem(40, 4, p=20, dtype=np.float32)
     solution = cvxnn.solve(problem, "rfista", tol=1e-3)
     twin = cvxnn.CGReLU(
-        np.asarray(problem.operator.X, float),
+        np.asarray(problem.operator.rows(), float),
         np.asarray(problem.loss.Y, float),
         problem.patterns,
         lam=problem.lam,

@@ -14,6 +14,7 @@ from cvxnn import AL, RFISTA, Status
 from cvxnn.certificates import dual_bound
 from cvxnn.kernels import native
 from cvxnn.solvers.augmented_lagrangian import Lagrangian
+from cvxnn.solvers.base import Iterate
 from cvxnn.solvers.conic import program as conic_program
 from extras import CVXPY, optional, required
 
@@ -69,7 +70,7 @@ def test_al_agrees_with_the_oracle(n, d, C, share):
     assert V.shape == W.shape == (len(problem.patterns), d, C)
     assert naive_objective(problem, V, W) == pytest.approx(certificate.objective)
     signs = np.where(problem.patterns.mask, 1.0, -1.0)
-    X = np.asarray(problem.operator.X)
+    X = np.asarray(problem.operator.rows())
     for block in (V, W):
         assert np.min(signs[:, :, None] * np.einsum("nd,pdc->npc", X, block)) >= -1e-8
 
@@ -85,7 +86,7 @@ def test_bias_and_normalisation_agree_with_the_oracle(settings):
 
 def test_the_network_is_worth_what_the_certificate_says(problem, solution):
     """Theorem 2.1: C-ReLU and NC-ReLU have equal values under the solution map."""
-    X, Y = np.asarray(problem.operator.X), np.asarray(problem.loss.Y)
+    X, Y = np.asarray(problem.operator.rows()), np.asarray(problem.loss.Y)
     network = solution.network()
     assert isinstance(network, cvxnn.ReLUNetwork)
     value = network.objective(X, Y, lam=problem.lam)
@@ -209,7 +210,7 @@ def test_multipliers_can_decrease(problem):
     """They are updated as (gamma - delta X~v)_+; clipping X~v first would only let them grow."""
     seen = []
     for iterate in AL(window=None).iterates(problem, problem.zero_weights()):
-        if iterate.state is not None:
+        if isinstance(iterate, Iterate) and iterate.state is not None:
             seen.append(iterate.state.multipliers)
         if len(seen) == 6:
             break
@@ -232,7 +233,7 @@ def test_the_lagrangian_is_what_the_paper_writes(problem, compiled, monkeypatch)
     gamma[rng.random(len(gamma)) < 0.3] = 0
     lagrangian = Lagrangian(problem, gamma, delta=0.7)
     assert lagrangian.compiled == compiled
-    signs, X = np.where(problem.patterns.mask, 1.0, -1.0), np.asarray(problem.operator.X)
+    signs, X = np.where(problem.patterns.mask, 1.0, -1.0), np.asarray(problem.operator.rows())
     both = np.concatenate([signs.T, signs.T])
 
     def value(U):
@@ -452,7 +453,7 @@ def test_the_augmented_lagrangian_keeps_its_rate(delta):
     n, C = problem.loss.Y.shape
     settings = AL(window=None, delta=delta * n * C, inner_tol=1e-8, max_inner=20_000)
     iterates = settings.iterates(problem, problem.zero_weights(), "paper")
-    outer = (iterate for iterate in iterates if iterate.state is not None)
+    outer = (found for found in iterates if isinstance(found, Iterate) and found.state is not None)
     for k, iterate in enumerate(itertools.islice(outer, 15), start=1):
         bound = np.sum(gamma_star**2) / (2 * delta * k)
         assert optimum - dual_function(problem, iterate.state.multipliers) <= bound + 1e-7

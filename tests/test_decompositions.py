@@ -41,7 +41,7 @@ def check(decomposition, gated):
     assert decomposition.norm_ratio == pytest.approx(
         norms / np.linalg.norm(gated.weights, axis=1).sum()
     )
-    X = np.asarray(problem.operator.X)
+    X = np.asarray(problem.operator.rows())
     np.testing.assert_allclose(
         decomposition.network().predict(X),
         gated.network().predict(X),
@@ -100,7 +100,7 @@ def test_ratios_stay_below_the_bound_of_the_tight_rows(fixture, method, request)
 
 def test_closed_form_ratio_is_at_most_one_plus_two_kappa(wide):
     result = cvxnn.decompose(wide, "closed-form")
-    kappa = np.linalg.cond(np.asarray(result.problem.operator.X))
+    kappa = np.linalg.cond(np.asarray(result.problem.operator.rows()))
     np.testing.assert_allclose(result.block_bounds, 1 + 2 * kappa)
     assert np.all(result.block_ratios <= 1 + 2 * kappa)
 
@@ -159,7 +159,7 @@ def test_approximate_violation_is_bounded_for_full_row_rank(wide):
     """||(X~w)_-|| + ||(X~v)_-|| <= 2 rho / sigma_min, up to the solver's tolerance."""
     rho = 1e-3
     result = cvxnn.decompose(wide, "approximate", rho=rho, tol=1e-9, max_iter=100_000)
-    X = np.asarray(result.problem.operator.X)
+    X = np.asarray(result.problem.operator.rows())
     sigma = np.linalg.svd(X, compute_uv=False)[-1]
     assert result.violation_bound == pytest.approx(2 * rho / sigma)
     assert 0 < result.violation <= result.violation_bound / np.linalg.norm(X, axis=1).min()

@@ -800,7 +800,7 @@ def test_every_form_of_X_gives_the_same_answer(values, expected):
 @pytest.mark.parametrize("values", SINGLE_X.values(), ids=SINGLE_X)
 def test_single_and_half_precision_are_certified_to_the_default_tolerance(values, expected):
     answer = fit(values, Y, tol=DEFAULT_TOL)
-    assert answer[1].problem.operator.X.dtype in (np.float32, torch.float32)
+    assert answer[1].problem.operator.rows().dtype in (np.float32, torch.float32)
     assert answer[1].certificate.relative_gap <= DEFAULT_TOL
     assert_same_answer(answer, expected, rtol=DEFAULT_TOL, atol=0.3)
 
@@ -1024,7 +1024,7 @@ def test_extreme_problems_are_certified(X, Y, penalty, bias, normalize):
     problem = extreme_problem(X, Y, penalty, bias, normalize, share=0.1)
     solution = solve(problem)
     assert_certified(solution, X, Y)
-    nothing_to_fit = not (Y.any() and problem.operator.X.any())
+    nothing_to_fit = not (Y.any() and problem.operator.rows().any())
     assert (solution.n_active == 0) == nothing_to_fit
 
 
@@ -1038,7 +1038,7 @@ def test_extreme_problems_without_a_penalty_are_certified(X, Y, penalty, bias, n
     certificate = solution.certificate
     assert solution.converged
     assert certificate.relative_gap <= 1e-3
-    design = np.asarray(problem.operator.X)
+    design = np.asarray(problem.operator.rows())
     M = (patterns.mask[:, :, None] * design[:, None, :]).reshape(len(X), -1)
     targets = Y.reshape(len(Y), -1)
     best = targets - M @ np.linalg.lstsq(M, targets, rcond=None)[0]

@@ -344,7 +344,7 @@ def test_paths(loss, kind, output_bias):
 def test_single_precision_reaches_its_promise(loss, output_bias):
     """float32 promises a relative gap of 1e-4, certified in float64."""
     exact = make(loss, output_bias=output_bias, share=0.05, n=60, p=20)
-    X, Y = (np.asarray(a, dtype=np.float32) for a in (exact.operator.X, exact.loss.Y))
+    X, Y = (np.asarray(a, dtype=np.float32) for a in (exact.operator.rows(), exact.loss.Y))
     patterns = cvxnn.sample_patterns(X, 20, random_state=0)
     settings = {"loss": loss, "output_bias": output_bias, **settings_of(loss)}
     problem = cvxnn.CGReLU(X, Y, patterns, lam=exact.lam, **settings)
@@ -360,7 +360,7 @@ def test_single_precision_reaches_its_promise(loss, output_bias):
 def test_rfista_on_every_library(loss, to_library):
     problem = make(loss, output_bias=True, weighted=True, share=0.1)
     best = cvxnn.solve(problem, "newton", tol=1e-8).certificate
-    X, Y = (to_library(np.asarray(array)) for array in (problem.operator.X, problem.loss.Y))
+    X, Y = (to_library(np.asarray(array)) for array in (problem.operator.rows(), problem.loss.Y))
     other = cvxnn.CGReLU(
         X,
         Y,
@@ -464,7 +464,7 @@ def test_networks_have_the_value_of_the_certificate(loss, kind, output_bias, wei
     problem, _ = problem_and_optimum(loss, kind, output_bias, weighted)
     solution = cvxnn.solve(problem, tol=1e-6)
     network = solution.network()
-    X, Y = problem.operator.X, problem.loss.Y
+    X, Y = problem.operator.rows(), problem.loss.Y
     fit = problem.operator.forward(problem.check_weights(solution.weights))
     predictions = network.predict(X)
     np.testing.assert_allclose(predictions, fit + problem.loss.intercept(fit), atol=1e-10)

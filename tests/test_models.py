@@ -514,7 +514,7 @@ def test_bounds_of_other_patterns_are_not_confirmed(case, path):
     poor = np.zeros_like(model.mask)
     poor[rows] = True
     poor[rows[0], 1:] = np.arange(poor.shape[1] - 1) % 2 == 0
-    X = problem.operator.X[:, :-1]  # without the column of ones
+    X = problem.operator.rows()[:, :-1]  # without the column of ones
     other = type(problem)(
         X,
         problem.loss.Y,

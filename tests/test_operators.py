@@ -45,7 +45,7 @@ def test_numpy_products_equal_those_of_the_formed_matrix(n, d, p, C, cached):
 
 def test_products_on_every_library(to_library, implementation):
     operator, _, rng = random_operator(20, 3, 8)
-    other = ExpandedMatrix(to_library(operator.X), operator.mask)
+    other = ExpandedMatrix(to_library(operator.rows()), operator.mask)
     U, R = rng.standard_normal((8, 3, 2)), rng.standard_normal((20, 2))
     U[:6] = 0  # a majority of zero blocks takes the shorter way
     forward = other.forward(to_library(U))
@@ -71,7 +71,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     whole = operator.forward(U), operator.adjoint(R), operator.block_norms(), operator.kernel()
     monkeypatch.setattr("cvxnn.operators.dense._BLOCK", 50)
     for cache_bytes in (2**20, 0):
-        small = ExpandedMatrix(operator.X, operator.mask, cache_bytes=cache_bytes)
+        small = ExpandedMatrix(operator.rows(), operator.mask, cache_bytes=cache_bytes)
         assert len(list(small._row_blocks(2))) > 3
         parts = small.forward(U), small.adjoint(R), small.block_norms(), small.kernel()
         for part, expected in zip(parts, whole, strict=True):
@@ -142,11 +142,11 @@ def test_a_selection_is_the_operator_of_its_patterns(
 
 def test_selections_share_data_and_bits(implementation):
     operator, _, _ = random_operator(20, 3, 8)
-    assert operator.select(np.array([1])).X is operator.X
+    assert operator.select(np.array([1])).X is operator.rows()
     first, second = (operator.select(np.array([k]), np.float32) for k in (1, 2))
     assert first.X is second.X
     if implementation == "native":
-        single = ExpandedMatrix(operator.X.astype(np.float32), operator.mask)
+        single = ExpandedMatrix(operator.rows().astype(np.float32), operator.mask)
         assert single.in_double()._bits is single._bits
 
 

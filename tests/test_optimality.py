@@ -96,7 +96,7 @@ def test_interpolation_is_certified_and_has_minimum_norm(solver):
 def test_rfista_on_every_library(penalty, to_library):
     problem = make_problem(30, 3, p=10, C=2, penalty="neuron")
     lam = 0.0 if penalty == "none" else 0.02
-    X, Y = problem.operator.X, problem.loss.Y
+    X, Y = problem.operator.rows(), problem.loss.Y
     values = []
     for array in (np.asarray, to_library):
         other = cvxnn.CGReLU(array(X), array(Y), problem.patterns, lam=lam, penalty=penalty)
@@ -111,7 +111,7 @@ def test_rfista_on_every_library(penalty, to_library):
 def test_single_precision_reaches_its_promise(penalty, to_library):
     """float32 promises a relative gap of 1e-4, certified in float64."""
     problem = make_problem(60, 5, p=30, penalty=penalty, share=0.05, dtype=np.float32)
-    X, Y = problem.operator.X, problem.loss.Y
+    X, Y = problem.operator.rows(), problem.loss.Y
     single = cvxnn.CGReLU(
         to_library(X), to_library(Y), problem.patterns, lam=problem.lam, penalty=penalty
     )

@@ -231,7 +231,7 @@ def test_an_own_loss_goes_through_every_part(kind, tmp_path):
     assert path.complete
     last = path[-1]
     assert cvxnn.certify(last.problem, last.weights, last.dual).relative_gap <= tol
-    X, Y = problem.operator.X, problem.loss.Y[:, 0]
+    X, Y = problem.operator.rows(), problem.loss.Y[:, 0]
     value = last.network().objective(X, Y, last.problem.lam, loss=SquaredHinge())
     assert value == pytest.approx(last.certificate.objective, rel=1e-9)
     again = cvxnn.path(problem, n_lams=3, tol=tol, checkpoint=tmp_path / "path")
@@ -324,7 +324,7 @@ def test_an_own_penalty_goes_through_every_part(tmp_path):
     assert path.complete
     last = path[-1]
     assert cvxnn.certify(last.problem, last.weights, last.dual).relative_gap <= 1e-4
-    X = problem.operator.X
+    X = problem.operator.rows()
     np.testing.assert_allclose(
         last.network().predict(X), problem.operator.forward(last.weights)[:, 0], atol=1e-12
     )
@@ -434,7 +434,7 @@ def test_twice_the_loss_and_half_the_penalty_are_solved_as_what_they_are():
         assert solution.converged
         assert not solution.certificate.proven
         assert solution.certificate.objective == pytest.approx(factor * reference.objective)
-    ridge = cvxnn.CGReLU(plain.operator.X, plain.loss.Y, plain.patterns, 0.1, loss=Doubled(),
+    ridge = cvxnn.CGReLU(plain.operator.rows(), plain.loss.Y, plain.patterns, 0.1, loss=Doubled(),
                          penalty="l2")  # fmt: skip
     assert cvxnn.solve(ridge).solver.name == "rfista"  # no least squares
 

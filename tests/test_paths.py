@@ -113,7 +113,7 @@ def test_penalties_without_lambda_max_need_lams():
 
 def test_targets_that_are_zero_need_lams(problem):
     nothing = cvxnn.CGReLU(
-        problem.operator.X, 0 * problem.loss.Y, problem.patterns, lam=problem.lam
+        problem.operator.rows(), 0 * problem.loss.Y, problem.patterns, lam=problem.lam
     )
     with pytest.raises(ValueError, match=r"lambda_max is 0.*give lams"):
         path(nothing)
@@ -235,7 +235,7 @@ def test_min_loss_ends_the_path(problem):
 
     def share(point):
         network = point.network()
-        X, Y = problem.operator.X, problem.loss.Y[:, 0]
+        X, Y = problem.operator.rows(), problem.loss.Y[:, 0]
         return np.sum((network.predict(X) - Y) ** 2) / np.sum(Y**2)
 
     result = path(problem, n_lams=12, min_loss=0.5)
@@ -420,7 +420,7 @@ def test_options_reach_the_solver(problem):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tensors(problem, dtype, tmp_path):
-    X, Y = (torch.asarray(part).to(dtype) for part in (problem.operator.X, problem.loss.Y))
+    X, Y = (torch.asarray(part).to(dtype) for part in (problem.operator.rows(), problem.loss.Y))
     on_tensors = cvxnn.CGReLU(X, Y, problem.patterns, lam=1.0)
     expected = path(problem, n_lams=3, eps=0.1)
     for solver in ("auto", "newton"):
@@ -595,7 +595,7 @@ def test_the_checkpoint_of_another_loss_is_refused(file, changes):
 
 
 def test_one_number_makes_another_problem(file, problem):
-    parts = {"X": problem.operator.X, "Y": problem.loss.Y, "mask": problem.patterns.mask}
+    parts = {"X": problem.operator.rows(), "Y": problem.loss.Y, "mask": problem.patterns.mask}
 
     def run(X, Y, mask):
         patterns = cvxnn.Patterns.from_mask(mask)

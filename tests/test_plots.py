@@ -603,7 +603,7 @@ def test_arrows_are_the_parts_of_a_gated_weight(decomposition):
 
 def test_the_cone_is_drawn_as_it_is(decomposition):
     _, relu = decomposition
-    cones, X = relu.problem.cones, np.asarray(relu.problem.operator_double.X)
+    cones, X = relu.problem.cones, np.asarray(relu.problem.operator_double.rows())
     V, W = relu.weights
     patterns = np.argwhere(np.any(V != W, axis=1))[:, 0]
     for neuron, pattern in enumerate(patterns):

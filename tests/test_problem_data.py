@@ -42,16 +42,16 @@ def test_strengths_share_the_data_and_what_comes_from_them(make):
 
 def test_single_precision_data_are_converted_once():
     relu = make_relu(np.float32)
-    assert relu.operator.X.dtype == np.float32
+    assert relu.operator.rows().dtype == np.float32
     assert relu.operator_double.base is relu.gated.operator_double
-    assert relu.operator_double.X.dtype == np.float64
+    assert relu.operator_double.rows().dtype == np.float64
 
 
 def test_other_patterns_keep_loss_and_columns():
     data = make_relu(bias=True, normalize=True).data
     few = data.with_patterns(data.patterns.select(slice(2)))
     assert few.loss is data.loss
-    assert few.operator.X is data.operator.X
+    assert few.operator.rows() is data.operator.rows()
     assert (few.operator.p, len(few.patterns), data.operator.p) == (2, 2, 6)
 
 

@@ -18,7 +18,7 @@ from cvxnn.rounding import Ball
 
 def exact_block(problem, Theta, i, k):
     """X'D_i Theta^k in rational numbers."""
-    X, on = np.asarray(problem.operator.X, dtype=float), problem.patterns.mask[:, i]
+    X, on = np.asarray(problem.operator.rows(), dtype=float), problem.patterns.mask[:, i]
     rows = np.flatnonzero(on)
     theta = [Fraction(float(t)) for t in Theta[rows, k]]
     columns = X[rows].T

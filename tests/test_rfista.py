@@ -156,7 +156,7 @@ def test_extreme_scales_need_no_tuning():
     plain = cvxnn.solve(base, "rfista", tol=1e-6)
     for factor in (1e-6, 1e6):
         scaled = cvxnn.CGReLU(
-            factor * base.operator.X, base.loss.Y, base.patterns, lam=factor * base.lam
+            factor * base.operator.rows(), base.loss.Y, base.patterns, lam=factor * base.lam
         )
         solution = cvxnn.solve(scaled, "rfista", tol=1e-6)
         assert solution.converged
@@ -189,7 +189,7 @@ def test_subgradient_stop_is_the_papers(problem):
 
 def test_normalisation_is_the_problem_on_unit_columns():
     base = make_problem(40, 4, p=20, share=0.1)
-    X, Y = np.asarray(base.operator.X) * np.array([1, 10, 100, 1000.0]), base.loss.Y
+    X, Y = np.asarray(base.operator.rows()) * np.array([1, 10, 100, 1000.0]), base.loss.Y
     patterns = cvxnn.sample_patterns(X, 20, normalize=True, random_state=0)
     scale = np.linalg.norm(X, axis=0)
     normalised = cvxnn.CGReLU(X, Y, patterns, lam=0.01, normalize=True)

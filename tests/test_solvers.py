@@ -113,7 +113,7 @@ def test_auto_takes_newton_for_the_neuron_penalty_on_numpy_arrays():
     gated = make_problem()
     assert cvxnn.solve(gated).solver.name == "newton"
     assert cvxnn.solve(cvxnn.CReLU.from_gated(gated)).solver.name == "newton"
-    X, Y = torch.asarray(gated.operator.X), torch.asarray(gated.loss.Y)
+    X, Y = torch.asarray(gated.operator.rows()), torch.asarray(gated.loss.Y)
     on_tensors = cvxnn.CGReLU(X, Y, gated.patterns, lam=gated.lam)
     assert cvxnn.solve(on_tensors).solver.name == "rfista"
     for penalty in ("feature", "l1"):

@@ -75,7 +75,7 @@ def both_operators(n=40, d=12, p=9, dtype=np.float64, seed=0):
 def test_the_factory_chooses_by_the_data():
     sparse_operator, dense_operator, _ = both_operators()
     assert type(sparse_operator) is SparseExpandedMatrix
-    assert type(expanded_matrix(dense_operator.X, dense_operator.mask)) is ExpandedMatrix
+    assert type(expanded_matrix(dense_operator.rows(), dense_operator.mask)) is ExpandedMatrix
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -170,7 +170,9 @@ def test_every_format_gives_the_same_and_stays_as_it_is(form):
     dense = CGReLU(X, Y, sample_patterns(X, 10, bias=True, normalize=True, random_state=0), 0.01)
     np.testing.assert_array_equal(patterns.mask, dense.patterns.mask)
     np.testing.assert_allclose(
-        problem.operator.X.toarray(), CGReLU(X, Y, patterns, **settings).operator.X, rtol=1e-15
+        problem.operator.rows().toarray(),
+        CGReLU(X, Y, patterns, **settings).operator.rows(),
+        rtol=1e-15,
     )
     network = problem.network(np.ones(problem.weight_shape))
     np.testing.assert_allclose(network.predict(values), network.predict(X), rtol=1e-12)
@@ -260,7 +262,7 @@ def test_solvers_reach_the_value_of_dense_data(kind, solver, tol, loss, shape):
 def test_intercepts_and_unit_columns(kind, settings):
     ours, dense = both_problems(kind, 40, 8, **settings)
     np.testing.assert_allclose(ours.column_scale, dense.column_scale, rtol=1e-14)
-    np.testing.assert_allclose(ours.operator.X.toarray(), dense.operator.X, rtol=1e-14)
+    np.testing.assert_allclose(ours.operator.rows().toarray(), dense.operator.rows(), rtol=1e-14)
     solution, expected = solve(ours, tol=1e-8), solve(dense, tol=1e-8)
     value = expected.certificate.objective
     assert solution.certificate.objective == pytest.approx(value, rel=1e-6)
@@ -289,7 +291,7 @@ def test_single_precision_is_certified_in_double():
     patterns = sample_patterns(S.astype(np.float32), 8, random_state=0)
     for kind in (CGReLU, CReLU):
         problem = kind(S.astype(np.float32), Y, patterns, 0.01)
-        assert problem.operator.X.dtype == np.float32
+        assert problem.operator.rows().dtype == np.float32
         solution, expected = solve(problem), solve(kind(X, Y, patterns, 0.01))
         assert solution.converged
         value = expected.certificate.objective
@@ -344,7 +346,7 @@ def test_paths_and_their_checkpoints(kind, tmp_path):
     assert path.relative_gaps.max() <= 1e-6
     again = cvxnn.path(ours, n_lams=4, eps=0.05, tol=1e-6, checkpoint=tmp_path / "path")
     np.testing.assert_allclose(again.coefs, path.coefs)
-    ours.operator.X.data[0] += 1
+    ours.operator.rows().data[0] += 1
     with pytest.raises(cvxnn.CheckpointError, match="another problem"):
         cvxnn.path(ours, lams=path.lams, tol=1e-6, checkpoint=tmp_path / "path")
 
@@ -621,7 +623,7 @@ def test_what_takes_no_sparse_data_says_so():
     with pytest.raises(ValueError, match=r"'decomposition' does not handle .*sparse data.*al, "):
         solve(CReLU(S, Y, patterns, 0.05), "decomposition")
     with pytest.raises(TypeError, match="sparse matrix; this needs a dense array"):
-        to_numpy(gated.problem.operator.X)
+        to_numpy(gated.problem.operator.rows())
     for call in (
         lambda: CGReLU(X, sparse.csr_array(Y[:, None]), patterns, 0.05),
         lambda: cvxnn.Patterns.from_gates(X, sparse.csr_array(patterns.gates)),

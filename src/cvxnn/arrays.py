@@ -12,7 +12,7 @@ that differs is here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
@@ -20,10 +20,51 @@ from array_api_compat import array_namespace as _namespace
 from array_api_compat import device, is_torch_array
 from scipy.sparse import csr_array, hstack, issparse
 
-Array = Any  # an array of any array-API library; shapes stand in the docstrings
+
+class Array(Protocol):
+    """An array of any array-API library, or a sparse matrix in its place; shapes stand in the
+    docstrings.
+
+    Only what the code uses is listed. Results are `Any` where the libraries differ in what they
+    return, which for all of them is an array of their own.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def T(self) -> Any: ...
+    def __array__(self) -> np.ndarray: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __neg__(self) -> Any: ...
+    def __abs__(self) -> Any: ...
+    def __add__(self, other: Any, /) -> Any: ...
+    def __radd__(self, other: Any, /) -> Any: ...
+    def __sub__(self, other: Any, /) -> Any: ...
+    def __rsub__(self, other: Any, /) -> Any: ...
+    def __mul__(self, other: Any, /) -> Any: ...
+    def __rmul__(self, other: Any, /) -> Any: ...
+    def __truediv__(self, other: Any, /) -> Any: ...
+    def __rtruediv__(self, other: Any, /) -> Any: ...
+    def __matmul__(self, other: Any, /) -> Any: ...
+    def __rmatmul__(self, other: Any, /) -> Any: ...
+    def __pow__(self, other: Any, /) -> Any: ...
+    def __le__(self, other: Any, /) -> Any: ...
+    def __lt__(self, other: Any, /) -> Any: ...
+    def __ge__(self, other: Any, /) -> Any: ...
+    def __gt__(self, other: Any, /) -> Any: ...
 
 
-def is_sparse(x: Any) -> bool:
+SomeArray = TypeVar("SomeArray", bound=Array)  # of one library, in and out
+Matrix: TypeAlias = np.ndarray | csr_array  # data that NumPy computes with, dense or sparse
+
+
+def is_sparse(x: object) -> TypeGuard[csr_array]:
     return isinstance(x, csr_array)
 
 
@@ -46,10 +87,10 @@ def to_numpy(x: Array, *, keep_sparse: bool = False) -> Any:
         if keep_sparse:
             return x
         raise TypeError("X is a sparse matrix; this needs a dense array: pass X.toarray()")
-    return np.asarray(x.detach().cpu()) if is_torch_array(x) else np.asarray(x)
+    return np.asarray(x.detach().cpu() if is_torch_array(x) else x)  # type: ignore[attr-defined]
 
 
-def like(reference: Array, values: Any, dtype: Any = None) -> Array:
+def like(reference: SomeArray, values: Any, dtype: Any = None) -> SomeArray:
     """`values` as an array of the library, device and (unless given) dtype of `reference`."""
     xp = array_namespace(reference)
     dtype = reference.dtype if dtype is None else dtype
@@ -60,12 +101,12 @@ def is_double(x: Array) -> bool:
     return x.dtype == array_namespace(x).float64
 
 
-def double(x: Array) -> Array:
+def double(x: SomeArray) -> SomeArray:
     """`x` in float64; no copy where it is already."""
     return x if is_double(x) else astype(x, array_namespace(x).float64)
 
 
-def astype(x: Array, dtype: Any) -> Array:
+def astype(x: SomeArray, dtype: Any) -> SomeArray:
     return x.astype(dtype) if is_sparse(x) else array_namespace(x).astype(x, dtype)
 
 
@@ -84,13 +125,13 @@ def divide_columns(X: Array, scale: np.ndarray) -> Array:
     return X / like(X, scale)[None, :]
 
 
-def divide_rows(X: Array, scale: np.ndarray) -> Array:
+def divide_rows(X: Matrix, scale: np.ndarray) -> Matrix:
     if is_sparse(X):
         return _with_entries(X, X.data / np.repeat(scale, np.diff(X.indptr)))
     return X / scale[:, None]
 
 
-def row_squares(X: Array) -> np.ndarray:
+def row_squares(X: Matrix) -> np.ndarray:
     """The squared norms of the rows: (n,)."""
     return (X * X).sum(axis=1) if is_sparse(X) else np.einsum("ij,ij->i", X, X)
 
@@ -100,7 +141,7 @@ def largest_entries(X: Array) -> np.ndarray:
     if not issparse(X):
         return np.max(np.abs(to_numpy(X)), axis=0, initial=0.0).astype(np.float64)
     largest = np.zeros(X.shape[1])
-    np.maximum.at(largest, X.indices, np.abs(X.data))
+    np.maximum.at(largest, X.indices, np.abs(X.data))  # type: ignore[attr-defined]
     return largest
 
 

@@ -30,7 +30,7 @@ from cvxnn.proofs import Multipliers
 from cvxnn.validation import check_array, check_problem
 
 if TYPE_CHECKING:
-    from cvxnn.problems import ConvexProblem
+    from cvxnn.protocols import Problem
 
 # At lam = 0 a dual point has to satisfy M'Theta = 0; it counts if it does so to this precision.
 DUAL_FEASIBILITY = 1e-9
@@ -105,7 +105,7 @@ def relative_gap(objective: float, lower_bound: float, zero_objective: float) ->
     return 0.0 if gap == 0 else gap / max(objective, 1e-8 * zero_objective)
 
 
-def certify(problem: ConvexProblem, weights: Any, Theta: Array | None = None) -> Certificate:
+def certify(problem: Problem, weights: Any, Theta: Array | None = None) -> Certificate:
     """Bound the optimal value of `problem` at feasible weights, in float64 with fresh products and
     a bound on every rounding error.
 
@@ -134,7 +134,7 @@ class Proof(NamedTuple):
 
 @np.errstate(all="ignore")  # what overflows ends in a bound that says nothing
 def prove(
-    problem: ConvexProblem,
+    problem: Problem,
     weights: Any,
     Theta: Array | None = None,
     *,
@@ -171,7 +171,7 @@ def prove(
         objective = proofs.objective_above(problem, to_numpy(U), Z, bias)
         zero_objective = proofs.zero_objective_above(problem)
         if problem.kind == "C-ReLU":
-            network_objective = proofs.network_objective_above(problem, U, bias)
+            network_objective = proofs.network_objective_above(problem, to_numpy(U), bias)
     bounds = _Bounds(problem, U, unproven, precise)
     bound = None
     if not bounded:
@@ -202,7 +202,7 @@ class CertificateError(AssertionError):
     `problem`, `certificate`, `weights` and `dual`."""
 
     def __init__(
-        self, problem: ConvexProblem, certificate: Certificate, weights: Any, dual: Array
+        self, problem: Problem, certificate: Certificate, weights: Any, dual: Array
     ) -> None:
         super().__init__(
             f"a lower bound of {certificate.lower_bound!r} is above the objective "
@@ -225,7 +225,7 @@ class _Bounds:
     """Lower bounds of dual candidates, at given weights U."""
 
     def __init__(
-        self, problem: ConvexProblem, U: Array, unproven: tuple[str, ...], precise: float
+        self, problem: Problem, U: Array, unproven: tuple[str, ...], precise: float
     ) -> None:
         self.problem, self.unproven, self.precise = problem, unproven, precise
         self.radius: float | None = None
@@ -253,7 +253,7 @@ class _Bounds:
 
 
 def lower_bound_of(
-    problem: ConvexProblem, Theta: Array, correlation: Array | None = None
+    problem: Problem, Theta: Array, correlation: Array | None = None
 ) -> tuple[float, float]:
     """The bound that a dual candidate proves, and its infeasibility (lam = 0 only)."""
     if isinstance(problem.penalty, NoPenalty):
@@ -263,14 +263,14 @@ def lower_bound_of(
     return dual_bound(problem, Theta, correlation), 0.0
 
 
-def dual_bound(problem: ConvexProblem, Theta: Array, correlation: Array) -> float:
+def dual_bound(problem: Problem, Theta: Array, correlation: Array) -> float:
     """The lower bound of the best scaling of Theta; losses here are never negative."""
     limit = problem.penalty.dual_limit(correlation)
     _, value = problem.loss.best_dual(Theta, limit, problem.penalty.conjugate(correlation))
     return max(value, 0.0)
 
 
-def unpenalised_bound(problem: ConvexProblem, Theta: Array) -> tuple[float, float]:
+def unpenalised_bound(problem: Problem, Theta: Array) -> tuple[float, float]:
     """The bound at lam = 0 from the part of Theta outside range(M), and its infeasibility. A
     candidate that does not satisfy M'Theta = 0 to rounding proves nothing but 0."""
     outside, infeasibility = outside_range(problem, Theta)
@@ -279,7 +279,7 @@ def unpenalised_bound(problem: ConvexProblem, Theta: Array) -> tuple[float, floa
     return dual_bound(problem, outside, problem.operator_double.adjoint(outside)), infeasibility
 
 
-def outside_range(problem: ConvexProblem, Theta: Array) -> tuple[Array, float]:
+def outside_range(problem: Problem, Theta: Array) -> tuple[Array, float]:
     """The part of Theta outside range(M), and its ||M'Theta|| / (||M|| ||Theta||)."""
     operator = problem.operator_double
     xp = array_namespace(Theta)

@@ -22,12 +22,12 @@ import numpy as np
 from scipy.optimize import linprog
 
 from cvxnn import budget
-from cvxnn.arrays import is_sparse
+from cvxnn.arrays import Array
 from cvxnn.certificates import Certificate, certify
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.networks import ReLUNetwork
-from cvxnn.penalties import NeuronGroups
+from cvxnn.penalties import NeuronGroups, make_penalty
 from cvxnn.problems import CGReLU, CReLU
 from cvxnn.smooth import Point, Smooth
 from cvxnn.solvers.base import StalledError
@@ -129,7 +129,7 @@ def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Deco
         raise TypeError(
             f"gated must be the Solution of a CGReLU, got {what or type(gated).__name__}"
         )
-    if is_sparse(gated.problem.operator.X):
+    if gated.problem.operator.is_sparse:
         raise TypeError(
             "gated is a solution on sparse data, which decompositions do not handle: solve a CReLU "
             "problem, or pass X.toarray() to the CGReLU problem"
@@ -303,7 +303,7 @@ class Shortage(Smooth):
 
     def __init__(self, blocks: _Blocks, rho: float) -> None:
         self.X, self.signs, self.target = blocks.X, blocks.signs, blocks.shortage()
-        self.penalty = NeuronGroups(rho)
+        self.penalty = make_penalty(NeuronGroups(), rho)
 
     affine_gradient = False
 
@@ -311,7 +311,7 @@ class Shortage(Smooth):
     def smooth(self) -> Shortage:
         return self
 
-    def point(self, U: np.ndarray) -> Point:
+    def point(self, U: Array) -> Point:
         return Point(U, self.target - (U[:, :, 0] @ self.X.T) * self.signs)
 
     def gradient(self, point: Point) -> tuple[Any, np.ndarray]:
@@ -343,7 +343,7 @@ def _non_zero_blocks(problem: CReLU, U: np.ndarray) -> tuple[_Blocks, tuple[Any,
             "their weights have no decomposition; sample patterns without ties, or build a CReLU "
             "problem, which replaces them"
         )
-    X = np.asarray(problem.operator_double.X)
+    X = np.asarray(problem.operator_double.rows())
     return _Blocks(problem.cones, X, np.ascontiguousarray(U[i, :, k]), i), (i, k)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
 from cvxnn import budget
-from cvxnn.arrays import Array, divide_columns, is_sparse, like, to_numpy
-from cvxnn.operators.dense import ExpandedMatrix
+from cvxnn.arrays import Array, divide_columns, like, to_numpy
+from cvxnn.operators.base import PatternOperator
 from cvxnn.patterns import column_norms
 
 MAX_KERNEL_ROWS = 5000  # an n x n eigen-decomposition: 200 MB and half a minute at this size
@@ -34,7 +34,7 @@ class KernelFactor:
     def seconds(n: int) -> float:
         return EIGEN_WORK * n**3 / budget.RATE
 
-    def __init__(self, operator: ExpandedMatrix) -> None:
+    def __init__(self, operator: PatternOperator) -> None:
         self.operator = operator
         n = operator.n
         budget.doing(f"factoring a kernel of {n} x {n} numbers", KernelFactor.seconds(n))
@@ -59,17 +59,17 @@ class KernelFactor:
 
 
 def lsmr_solve(
-    operator: ExpandedMatrix, B: Array, shift: float, *, tol: float, max_iter: int
+    operator: PatternOperator, B: Array, shift: float, *, tol: float, max_iter: int
 ) -> tuple[Array, int]:
     """The minimiser by LSMR, one column of B at a time, and the number of iterations."""
     n, size = operator.n, operator.p * operator.d
     block = (operator.p, operator.d, 1)
 
     def forward(u: np.ndarray) -> np.ndarray:
-        return to_numpy(operator.forward(like(operator.X, u.reshape(block))))[:, 0]
+        return to_numpy(operator.forward(operator.like(u.reshape(block))))[:, 0]
 
     def adjoint(r: np.ndarray) -> np.ndarray:
-        return to_numpy(operator.adjoint(like(operator.X, r.reshape(n, 1)))).reshape(size)
+        return to_numpy(operator.adjoint(operator.like(r.reshape(n, 1)))).reshape(size)
 
     M = LinearOperator((n, size), matvec=forward, rmatvec=adjoint, dtype=np.float64)
     columns, n_iter = [], 0
@@ -89,18 +89,19 @@ class RangeComplement:
     LSMR."""
 
     @staticmethod
-    def method_for(operator: ExpandedMatrix) -> str:
+    def method_for(operator: PatternOperator) -> str:
         """The best one for these sizes, and for the time that there is."""
         n, columns = operator.n, operator.p * operator.d
         longest = max(6 * min(columns, n) * n**2, EIGEN_WORK * n * min(columns, n) ** 2)
         few = n**2 * columns <= MAX_FACTOR_WORK and budget.allows(longest / budget.RATE)
-        if few and not is_sparse(operator.X):
+        if few and not operator.is_sparse:
             return "qr"
         return "kernel" if KernelFactor.fits(n) else "lsmr"
 
-    def __init__(self, operator: ExpandedMatrix, method: str) -> None:
-        units = column_norms(to_numpy(operator.X, keep_sparse=True))
-        self.operator = operator.with_data(divide_columns(operator.X, units))
+    def __init__(self, operator: PatternOperator, method: str) -> None:
+        X = operator.rows()
+        units = column_norms(to_numpy(X, keep_sparse=True))
+        self.operator = operator.with_data(divide_columns(X, units))
         self._basis = None
         if method == "qr":
             self._basis = self._range_basis()
@@ -108,7 +109,7 @@ class RangeComplement:
             self._basis = KernelFactor(self.operator).range_basis
 
     def _range_basis(self) -> np.ndarray:
-        X, mask = to_numpy(self.operator.X), self.operator.mask
+        X, mask = to_numpy(self.operator.rows()), self.operator.mask
         R: Any = np.zeros((0, len(X)))
         for patterns in budget.pieces(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
             piece = mask.T[patterns, None, :] * X.T

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
 from cvxnn import budget, threads
-from cvxnn.arrays import Array, blocks, is_sparse
+from cvxnn.arrays import Array, Matrix, blocks, is_sparse
 
 PANEL = 512  # columns of a matrix that are factored at a time
 TILE = 256
@@ -40,6 +40,10 @@ def multiply(A: np.ndarray, B: Array) -> np.ndarray:
     return result
 
 
+@overload
+def gram(V: Matrix) -> np.ndarray: ...
+@overload
+def gram(V: Array) -> Array: ...
 def gram(V: Array) -> Array:
     """V V', dense, of which each half is computed once."""
     if is_sparse(V):

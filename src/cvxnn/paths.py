@@ -23,7 +23,7 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
 from cvxnn import threads
-from cvxnn.arrays import array_namespace, is_sparse, like, to_numpy
+from cvxnn.arrays import is_sparse, to_numpy
 from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
 from cvxnn.files import write_atomically
@@ -294,7 +294,7 @@ class _Checkpoint:
     def _fingerprint(self) -> str:
         """Of everything that a path depends on."""
         problem = self.problem
-        loss, penalty, X = problem.loss, problem.data.penalty, problem.operator.X
+        loss, penalty, X = problem.loss, problem.data.penalty, problem.operator.rows()
         digest = hashlib.sha256(f"{problem.kind} {problem.penalty_name} {self.tol!r}".encode())
         digest.update(f"{problem.loss_name} {problem.output_bias}".encode())
         for settings in (loss.settings, penalty.settings):
@@ -365,8 +365,8 @@ class _Checkpoint:
         U = np.zeros(problem.weight_shape, dtype=tensors[f"{k}.weights"].dtype)
         U[tensors[f"{k}.blocks"]] = tensors[f"{k}.weights"]
         weights = problem.check_weights(U)
-        dual = check_array(tensors[f"{k}.dual"], "dual").reshape(problem.loss.Y.shape)
-        dual = like(problem.operator.X, dual, dtype=array_namespace(problem.operator.X).float64)
+        dual = to_numpy(check_array(tensors[f"{k}.dual"], "dual")).reshape(problem.loss.Y.shape)
+        dual = problem.operator_double.like(dual)
         proof = prove(problem, weights, dual)
         return Solution(
             problem=problem,

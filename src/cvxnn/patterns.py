@@ -334,9 +334,9 @@ def activations(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> 
     n, p = X.shape[0], gates.shape[1]
     mask = np.empty((n, p), dtype=bool)
     X = double(X)
-    gates, bias = like(X, gates), like(X, bias)
+    G, b = like(X, gates), like(X, bias)
     for rows in blocks(n, _BLOCK // max(1, p)):
-        product = X[rows, :] @ gates + bias[None, :]
+        product = X[rows, :] @ G + b[None, :]
         mask[rows] = to_numpy(product > 0 if strict else product >= 0)
     return mask
 

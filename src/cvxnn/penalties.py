@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.arrays import Array, array_namespace, double, to_numpy
 from cvxnn.rounding import SQUARES, TINY, depth, down, tree_sum, up
 from cvxnn.validation import check_choice, check_object
 
@@ -38,7 +38,7 @@ class Penalty(Protocol):
         """What it depends on beside lam, by name."""
         ...
 
-    def with_lam(self, lam: float) -> Penalty:
+    def with_lam(self, lam: float) -> Self:
         """The same penalty at another strength > 0."""
         ...
 
@@ -183,7 +183,7 @@ class GroupNorm(ScaledPenalty):
     def _norms_above(self, U: np.ndarray, blocks: int | None = None) -> np.ndarray:
         """The norms of the groups; of `blocks` equal ones if U has only one. A zero group has the
         norm zero."""
-        norms = self.group_norms(U)
+        norms = to_numpy(self.group_norms(U))
         if not self.axes:
             return norms
         n = math.prod(U.shape[axis] for axis in self.axes)
@@ -204,7 +204,7 @@ class GroupNorm(ScaledPenalty):
 class NeuronGroups(GroupNorm):
     """lam * sum_{i,k} ||U_i^k||: the paper's penalty; a group is one neuron of one class."""
 
-    name = "neuron"
+    name: ClassVar[str] = "neuron"
     neuron_norms = True
     axes = (1,)
 
@@ -212,14 +212,14 @@ class NeuronGroups(GroupNorm):
 class FeatureGroups(GroupNorm):
     """lam * sum_j ||U_{.j.}||: a group is one feature over all patterns and classes."""
 
-    name = "feature"
+    name: ClassVar[str] = "feature"
     axes = (0, 2)
 
 
 class L1(GroupNorm):
     """lam * sum |U|: every weight is a group."""
 
-    name = "l1"
+    name: ClassVar[str] = "l1"
     axes = ()
     declares_rounding = True
 
@@ -230,7 +230,7 @@ class L1(GroupNorm):
 class L2(ScaledPenalty):
     """g(U) = lam/2 ||U||^2, with g*(G) = ||G||^2 / (2 lam): no constraint on the dual variable."""
 
-    name = "l2"
+    name: ClassVar[str] = "l2"
     squared_norm = True
     declares_rounding = True
 
@@ -276,7 +276,7 @@ class NoPenalty:
     declares_rounding: ClassVar[bool] = True
     settings: ClassVar[dict[str, Any]] = {}
 
-    def with_lam(self, lam: float) -> NoPenalty:
+    def with_lam(self, lam: float) -> Self:
         if lam != 0:
             raise ValueError(f"penalty 'none' has no strength: lam must be 0, got {lam:g}")
         return self

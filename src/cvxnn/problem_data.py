@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import Loss
-from cvxnn.operators import expanded_matrix
+from cvxnn.operators import PatternOperator
 from cvxnn.patterns import Patterns
 from cvxnn.penalties import Penalty
 from cvxnn.threads import cached_property
@@ -29,7 +28,7 @@ class ProblemData:
     """
 
     patterns: Patterns
-    operator: Any
+    operator: PatternOperator
     loss: Loss
     loss_name: str
     penalty: Penalty
@@ -41,11 +40,11 @@ class ProblemData:
     column_scale: np.ndarray
 
     def with_patterns(self, patterns: Patterns) -> ProblemData:
-        operator = expanded_matrix(self.operator.X, patterns.mask)
+        operator = self.operator.with_patterns(patterns.mask)
         return replace(self, patterns=patterns, operator=operator)
 
     @cached_property
-    def operator_double(self) -> Any:
+    def operator_double(self) -> PatternOperator:
         """The operator in float64, which certificates are computed with."""
         return self.operator.in_double()
 

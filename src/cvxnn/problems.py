@@ -26,9 +26,7 @@ from cvxnn.arrays import (
     array_namespace,
     divide_columns,
     double,
-    in_numpy,
     is_sparse,
-    like,
     to_numpy,
     with_ones,
 )
@@ -39,11 +37,12 @@ from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import LOSSES, Loss, LossChoice, choose_loss, make_loss
 from cvxnn.memory import DOUBLE, check_memory, problem_bytes, weight_bytes
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
-from cvxnn.operators import SignedMatrix, expanded_matrix
+from cvxnn.operators import Operator, SignedMatrix, expanded_matrix
 from cvxnn.patterns import Patterns, pattern_keys, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty, choose_penalty, make_penalty
 from cvxnn.problem_data import ProblemData
 from cvxnn.proofs import Multipliers
+from cvxnn.protocols import Problem
 from cvxnn.smooth import Smooth
 from cvxnn.threads import cached_property
 from cvxnn.validation import (
@@ -82,8 +81,8 @@ class ConvexProblem:
     penalty: Penalty  # at the strength lam
 
     patterns: Patterns = _from_data("patterns")
-    operator: Any = _from_data("operator")
-    operator_double: Any = _from_data("operator_double")
+    operator: Operator = _from_data("operator")
+    operator_double: Operator = _from_data("operator_double")
     kernel_factor: KernelFactor = _from_data("kernel_factor")
     loss: Loss = _from_data("loss")
     loss_name: str = _from_data("loss_name")
@@ -137,11 +136,11 @@ class ConvexProblem:
         return self.loss.value(self.operator.forward(U)) + self.penalty.value(U)
 
     def zero_weights(self) -> Array:
-        return like(self.operator.X, np.zeros(self.weight_shape), self._weight_dtype)
+        return self.operator.like(np.zeros(self.weight_shape), self._weight_dtype)
 
     @property
     def _weight_dtype(self) -> Any:
-        return self.operator.X.dtype
+        return self.operator.dtype
 
     def check_weights(self, weights: Any, name: str = "weights") -> Array:
         """Weights as one array like the problem's data; (p, d) is taken as (p, d, 1)."""
@@ -231,8 +230,8 @@ class ConvexProblem:
 
     def _check_blocks(self, weights: Any, shape: tuple[int, int, int], name: str) -> Array:
         U = check_array(weights, name)
-        U = U if same_library(U, self.operator.X) else to_numpy(U)
-        U = like(self.operator.X, U, self._weight_dtype)
+        U = U if same_library(U, self.loss.Y) else to_numpy(U)
+        U = self.operator.like(U, self._weight_dtype)
         if U.ndim == 2 and shape[2] == 1:
             U = U[:, :, None]
         if tuple(U.shape) != shape:
@@ -304,12 +303,12 @@ class CGReLU(ConvexProblem):
 
     def _over(self, patterns: Patterns) -> CGReLU:
         patterns.check_belong_to(self._raw_data())
-        _check_size(self.operator.X, len(patterns), cones=False)
+        _check_size(self.operator.rows(), len(patterns), cones=False)
         return type(self)._of(self.data.with_patterns(patterns), self.lam)
 
     def _raw_data(self) -> Array:
         """X as it was given: without the column of ones, in its own units."""
-        X = self.operator.X
+        X = self.operator.rows()
         X = X[:, : X.shape[1] - self.bias]
         scale = self.column_scale[: X.shape[1]]
         return divide_columns(X, 1 / scale) if self.normalize else X
@@ -396,7 +395,7 @@ class CReLU(ConvexProblem):
             raise ValueError(
                 f"C-ReLU has the neuron penalty; the gated problem has {gated.penalty_name!r}"
             )
-        if not in_numpy(gated.operator.X):
+        if not gated.operator.in_numpy:
             raise TypeError("C-ReLU works on NumPy data; build the gated problem from NumPy arrays")
         problem = cls.__new__(cls)
         problem._pose_over(gated.data, gated.lam, "keep", stacklevel=3)
@@ -408,11 +407,11 @@ class CReLU(ConvexProblem):
         return CGReLU._of(self.data, self.lam)
 
     @cached_property
-    def operator(self) -> SignedMatrix:
+    def operator(self) -> Operator:
         return SignedMatrix(self.data.operator)
 
     @cached_property
-    def operator_double(self) -> SignedMatrix:
+    def operator_double(self) -> Operator:
         return SignedMatrix(self.data.operator_double)
 
     def _over(self, patterns: Patterns) -> CReLU:
@@ -430,7 +429,7 @@ class CReLU(ConvexProblem):
 
     def flat(self, U: Array) -> np.ndarray:
         """Blocks (2p, d, C) as rows (2pC, d), sign by sign, pattern by pattern, class by class."""
-        return np.ascontiguousarray(U.transpose(0, 2, 1)).reshape(-1, U.shape[1])
+        return np.ascontiguousarray(np.asarray(U).transpose(0, 2, 1)).reshape(-1, U.shape[1])
 
     def unflat(self, rows: np.ndarray) -> np.ndarray:
         m, d, C = self.weight_shape
@@ -515,7 +514,7 @@ class CReLU(ConvexProblem):
         some = np.isfinite(gamma)  # rows next to zero may do without theirs
         return Multipliers(blocks[at][some], row[some], gamma[some])
 
-    def exceeds_dual_limit(self, G: np.ndarray) -> bool:
+    def exceeds_dual_limit(self, G: Array) -> bool:
         """Whether some ||Pi_K(-G)|| > lam; found out with few projections where it is so."""
         rows, pattern = -self.flat(G), self.pattern_of_block
         norms = np.linalg.norm(rows, axis=1)
@@ -535,7 +534,7 @@ class CReLU(ConvexProblem):
             np.max(self.cones.violation(rows[live], self.pattern_of_block[live]), initial=0)
         )
 
-    def proven_feasible(self, U: Array) -> tuple[np.ndarray, tuple[str, ...]]:
+    def proven_feasible(self, U: Array) -> tuple[Array, tuple[str, ...]]:
         """Every block lifted into its cone by as much as rounding may hide. Singular cones have no
         interior to lift into."""
         rows, pattern = self.flat(U), self.pattern_of_block
@@ -555,13 +554,13 @@ class CReLU(ConvexProblem):
 
     def network_predictions(self, U: np.ndarray) -> np.ndarray:
         """sum +-(X v)_+, the predictions of the mapped network, which knows no patterns: (n, C)."""
-        X, (m, _, C) = self.operator_double.X, self.weight_shape
-        Z = np.zeros((X.shape[0], C))
+        operator, (m, _, C) = self.operator_double, self.weight_shape
+        Z = np.zeros((operator.n, C))
         for k in range(C):
             live = np.flatnonzero(np.any(U[:, :, k] != 0, axis=1))
             signs = np.where(live < m // 2, 1.0, -1.0)
             for rows in budget.pieces(len(Z), _BLOCK // max(1, len(live))):
-                Z[rows, k] = np.maximum(X[rows] @ U[live, :, k].T, 0.0) @ signs
+                Z[rows, k] = np.maximum(operator.rows(rows) @ U[live, :, k].T, 0.0) @ signs
         return Z
 
 
@@ -574,14 +573,14 @@ def _check_patterns(patterns: Any) -> Patterns:
     return patterns
 
 
-def check_weights_fit(problem: ConvexProblem, further: int = 0) -> None:
+def check_weights_fit(problem: Problem, further: int = 0) -> None:
     """Refuse work on weights that will not fit into memory, with so many `further` bytes."""
     blocks, d, C = problem.weight_shape
     sizes = {"n": problem.operator.n, "d": d, "p": len(problem.patterns), "C": C}
     check_memory(weight_bytes(blocks, d, C) + further, f"weights of {problem.kind}", **sizes)
 
 
-def lambda_max(problem: ConvexProblem) -> float:
+def lambda_max(problem: Problem) -> float:
     """The smallest lam for which the zero model is optimal: the dual norm of M' grad f(0), for
     C-ReLU that of its projections onto the cones, which is smaller."""
     check_problem(problem)
@@ -595,15 +594,15 @@ def lambda_max(problem: ConvexProblem) -> float:
     correlation = problem.operator_double.adjoint(gradient)
     if isinstance(problem, CReLU):
         return _largest_projection(problem, correlation)
-    return float(xp.max(problem.data.penalty.dual_norm(correlation)))  # type: ignore[attr-defined]
+    return float(xp.max(problem.penalty.dual_norm(correlation)))  # type: ignore[attr-defined]
 
 
-def has_lambda_max(problem: ConvexProblem) -> bool:
+def has_lambda_max(problem: Problem) -> bool:
     """Whether a large enough lam gives the zero model: a penalty that is a norm has a dual one."""
-    return hasattr(problem.data.penalty, "dual_norm")
+    return hasattr(problem.penalty, "dual_norm")
 
 
-def _largest_projection(problem: CReLU, G: np.ndarray) -> float:
+def _largest_projection(problem: CReLU, G: Array) -> float:
     """max ||Pi_K(-G)|| over the blocks, largest first: a block is given up as soon as it is known
     to stay below the largest one found."""
     rows, pattern = -problem.flat(G), problem.pattern_of_block
@@ -627,14 +626,14 @@ def _in_short(treated: Sequence[str], foreign: bool) -> str:
 def _make_cones(data: ProblemData) -> Cones:
     """The cones of a problem's patterns, with its gates as interior points in its own units."""
     patterns, scale = data.patterns, data.column_scale
-    _check_size(data.operator.X, len(patterns), cones=True)
+    _check_size(data.operator.rows(), len(patterns), cones=True)
     gates = None
     if patterns.gates is not None and patterns.gate_bias is not None:
         if data.bias:
             gates = np.vstack([patterns.gates, patterns.gate_bias]) * scale[:, None]
         else:  # a gate with a bias is no point of a cone without one
             gates = np.where(patterns.gate_bias == 0, patterns.gates * scale[:, None], 0.0)
-    return Cones(data.operator_double.X, patterns.mask, gates)
+    return Cones(data.operator_double.rows(), patterns.mask, gates)
 
 
 def _make_data(

@@ -30,12 +30,11 @@ from cvxnn.arrays import (
     array_namespace,
     double,
     in_numpy,
-    is_sparse,
     largest_entries,
-    like,
     row_squares,
     to_numpy,
 )
+from cvxnn.operators.base import PatternOperator
 from cvxnn.rounding import (
     TINY,
     UNIT,
@@ -50,7 +49,8 @@ from cvxnn.rounding import (
 from cvxnn.validation import offers
 
 if TYPE_CHECKING:
-    from cvxnn.problems import ConvexProblem, CReLU
+    from cvxnn.problems import CReLU
+    from cvxnn.protocols import Problem
 
 MARGIN = 2.0**-46  # relative; what a checker may lose by its own arithmetic
 PRECISE = 1e-12  # error of the dual constraint, relative to its limit, that needs no splitting
@@ -87,7 +87,7 @@ class LowerBound(NamedTuple):
     multipliers: Multipliers | None
 
 
-def obstacles(problem: ConvexProblem) -> tuple[str, ...]:
+def obstacles(problem: Problem) -> tuple[str, ...]:
     """What stands in the way of a proof, in words: a loss or a penalty of somebody's own, or
     arithmetic that is not IEEE's."""
     found = []
@@ -102,15 +102,13 @@ def obstacles(problem: ConvexProblem) -> tuple[str, ...]:
 # -- the upper end
 
 
-def objective_above(
-    problem: ConvexProblem, U: np.ndarray, Z: Array, bias: np.ndarray | None
-) -> float:
+def objective_above(problem: Problem, U: np.ndarray, Z: Array, bias: np.ndarray | None) -> float:
     """Above f(M U + 1 bias') + g(U), for Z = fl(M U)."""
     predictions = Ball(to_numpy(Z), _prediction_error(problem, U))
     return _total(problem, U, predictions, bias)
 
 
-def zero_objective_above(problem: ConvexProblem) -> float:
+def zero_objective_above(problem: Problem) -> float:
     """The objective of the zero weights, as `objective_above` computes it."""
     Z = array_namespace(problem.loss.Y).zeros_like(double(problem.loss.Y))
     bias = problem.loss.intercept(Z) if problem.output_bias else None
@@ -124,9 +122,7 @@ def network_objective_above(problem: Any, U: np.ndarray, bias: np.ndarray | None
     return _total(problem, U, predictions, bias)
 
 
-def _total(
-    problem: ConvexProblem, U: np.ndarray, predictions: Ball, bias: np.ndarray | None
-) -> float:
+def _total(problem: Problem, U: np.ndarray, predictions: Ball, bias: np.ndarray | None) -> float:
     return _with_margin(
         problem.loss.value_above(predictions, bias) + problem.penalty.value_above(U)
     )
@@ -136,13 +132,13 @@ def _with_margin(value: float) -> float:
     return math.inf if math.isnan(value) else value * (1 + 2 * MARGIN)
 
 
-def _prediction_error(problem: ConvexProblem, U: np.ndarray) -> np.ndarray:
+def _prediction_error(problem: Problem, U: np.ndarray) -> np.ndarray:
     """(n, C); the sums of V - W, over the blocks, and over the columns, in any order."""
     norms = block_norms_above(U)
     n_active = int(np.count_nonzero(np.any(norms > 0, axis=1)))
     if n_active == 0:
         return np.zeros((problem.operator.n, U.shape[2]))
-    X = problem.operator_double.X
+    X = problem.operator_double.rows()
     squares = row_squares(X) if in_numpy(X) else np.einsum("ij,ij->i", *(to_numpy(X),) * 2)
     rows = up(np.sqrt(squares), U.shape[1] + 3) + 2.0**-500
     total = up(tree_sum(norms, 0), depth(len(norms)))
@@ -150,15 +146,15 @@ def _prediction_error(problem: ConvexProblem, U: np.ndarray) -> np.ndarray:
     return up(slack(steps) * rows[:, None] * total, 3) + steps * TINY
 
 
-def weights_radius(problem: ConvexProblem, U: np.ndarray) -> float:
+def weights_radius(problem: Problem, U: np.ndarray) -> float:
     """RADIUS times the sum of the block norms of U, each column in its own units."""
     norms = block_norms_above(U * column_units(problem)[:, None])
     return RADIUS * float(norms.sum()) or 1.0
 
 
-def column_units(problem: ConvexProblem) -> np.ndarray:
+def column_units(problem: Problem) -> np.ndarray:
     """A power of 2 for each column of X, above its largest entry by a factor of 2 at most: (d,)."""
-    X = to_numpy(problem.operator_double.X, keep_sparse=True)
+    X = to_numpy(problem.operator_double.rows(), keep_sparse=True)
     largest = largest_entries(X)
     return np.ldexp(1.0, np.frexp(np.where(largest > 0, largest, 0.5))[1])
 
@@ -173,7 +169,7 @@ def block_norms_above(U: np.ndarray) -> np.ndarray:
 
 
 def lower_bound(
-    problem: ConvexProblem,
+    problem: Problem,
     Theta: np.ndarray,
     *,
     start: Any = None,
@@ -201,15 +197,11 @@ def lower_bound(
     return LowerBound(value, dual, multipliers)
 
 
-def _correlation(
-    problem: ConvexProblem, point: Ball, precise: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _correlation(problem: Problem, point: Ball, precise: float) -> tuple[np.ndarray, np.ndarray]:
     """M'T (blocks, d, C), and its error (1, d, C)."""
     operator = problem.operator_double
-    base = getattr(operator, "base", operator)  # signs double the blocks, not the work
-    n = operator.n
-    Theta = like(operator.X, point.mid)
-    G = to_numpy(base.adjoint(Theta))
+    base, n = operator.base, operator.n  # signs double the blocks, not the work
+    G = to_numpy(base.adjoint(base.like(point.mid)))
     outside: Any = _magnitudes(base, np.asarray(point.rad), n) if np.any(point.rad) else 0.0
     error = up(_magnitudes(base, np.abs(point.mid), n) * slack(n) + outside, 2) + n * TINY
     if not _fine(problem, G, error, precise):
@@ -222,12 +214,12 @@ def _correlation(
     return G, error[None]
 
 
-def _magnitudes(operator: Any, R: np.ndarray, n: int) -> np.ndarray:
+def _magnitudes(operator: PatternOperator, R: np.ndarray, n: int) -> np.ndarray:
     """|X|'R, rounded up: (d, C)."""
-    return up(to_numpy(operator.magnitudes(like(operator.X, R))), n)
+    return up(to_numpy(operator.magnitudes(operator.like(R))), n)
 
 
-def _fine(problem: ConvexProblem, G: np.ndarray, error: np.ndarray, precise: float) -> bool:
+def _fine(problem: Problem, G: np.ndarray, error: np.ndarray, precise: float) -> bool:
     """Whether the error of the products costs no more than `precise` of the scaling, or of the
     conjugate of a penalty that is no norm."""
     norm = hasattr(problem.penalty, "dual_norm")
@@ -235,12 +227,12 @@ def _fine(problem: ConvexProblem, G: np.ndarray, error: np.ndarray, precise: flo
     return bool(np.max(error, initial=0.0) <= precise * size)
 
 
-def _split(operator: Any, Theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _split(operator: PatternOperator, Theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """M'Theta and its error (d, C), with X = X1 + X2 and Theta = T1 + T2: sums of n products of X1
     and T1 are whole numbers below 2^53 in units of their grids, hence exact in any order."""
-    X, n = operator.X, operator.n
+    X, n = operator.rows(), operator.n
     bits = (53 - math.ceil(math.log2(n + 1))) // 2
-    if not in_numpy(X) or is_sparse(X):
+    if not isinstance(X, np.ndarray):
         return None
     X1, T1 = leading_bits(X, bits, 0), leading_bits(Theta, bits, 0)
     smallest = (
@@ -275,7 +267,7 @@ def _with_multipliers(
         signs = problem.cones.signs[problem.pattern_of_block[where], row]
         shape = (len(blocks), problem.operator.n)
         signed = csr_array((signs * gamma, (position, row)), shape=shape)
-        X = problem.operator_double.X
+        X = problem.operator_double.rows()
         steps = int(np.max(np.bincount(position))) + 3
         size = up(np.abs(rows[blocks]) + abs(signed) @ abs(X), steps)
         rows[blocks] = rows[blocks] + signed @ X

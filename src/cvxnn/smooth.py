@@ -11,10 +11,11 @@ reference moves along every now and then.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from cvxnn.arrays import Array, double, is_double, like
+from cvxnn.arrays import Array, double
 from cvxnn.losses import Loss
+from cvxnn.operators.base import Operator
 
 REFERENCE_USES = 100  # products in single precision between two in double
 
@@ -27,7 +28,7 @@ class Point(NamedTuple):
 class Smooth:
     """f(M U): a loss of the predictions of an operator with `forward` and `adjoint`."""
 
-    def __init__(self, operator: Any, loss: Loss) -> None:
+    def __init__(self, operator: Operator, loss: Loss) -> None:
         self.operator, self.loss = operator, loss
         self._reference: Point | None = None
         self._n_uses = 0
@@ -38,14 +39,14 @@ class Smooth:
         return self.loss.affine_gradient
 
     def point(self, U: Array) -> Point:
-        if is_double(self.operator.X):
+        if self.operator.is_double:
             return Point(U, self.operator.forward(U))
         U = double(U)
         if self._reference is None or self._n_uses >= REFERENCE_USES:
             self._reference, self._n_uses = Point(U, self.operator.in_double().forward(U)), 0
             return self._reference
         self._n_uses += 1
-        difference = like(self.operator.X, U - self._reference.U)
+        difference = self.operator.like(U - self._reference.U)
         return Point(U, self._reference.fit + self.operator.forward(difference))
 
     def gradient(self, point: Point) -> tuple[Array, Array]:

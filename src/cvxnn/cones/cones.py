@@ -18,7 +18,7 @@ from contextlib import suppress
 import numpy as np
 
 from cvxnn import budget
-from cvxnn.arrays import Array, blocks, divide_rows, is_sparse, row_squares
+from cvxnn.arrays import Matrix, blocks, divide_rows, is_sparse, row_squares
 from cvxnn.cones.interiors import TIE, InteriorError, nudge, relative_interior
 from cvxnn.cones.projection import DEPENDENT, TOLERANCE, ActiveRows, Projection
 from cvxnn.cones.sparse import SparseProjection
@@ -46,7 +46,7 @@ class Cones:
     gates : (d, p) points that are strictly interior where no row ties, or None.
     """
 
-    def __init__(self, X: Array, mask: np.ndarray, gates: np.ndarray | None = None) -> None:
+    def __init__(self, X: Matrix, mask: np.ndarray, gates: np.ndarray | None = None) -> None:
         self.raw = X
         norms = _row_norms(X)
         self.live = norms > 0
@@ -431,7 +431,7 @@ class Cones:
         return slack
 
 
-def _row_norms(X: Array) -> np.ndarray:
+def _row_norms(X: Matrix) -> np.ndarray:
     """The norms of the rows, also of those whose squares are no numbers any more."""
     with np.errstate(over="ignore"):
         norms = np.sqrt(row_squares(X)) if is_sparse(X) else np.linalg.norm(X, axis=1)

@@ -23,7 +23,14 @@ from scipy.optimize import linprog
 from scipy.sparse import csc_array, eye_array, hstack, vstack
 
 from cvxnn import budget
-from cvxnn.arrays import Array, divide_columns, divide_rows, is_sparse, largest_entries, row_squares
+from cvxnn.arrays import (
+    Matrix,
+    divide_columns,
+    divide_rows,
+    is_sparse,
+    largest_entries,
+    row_squares,
+)
 
 TIE = 1e-9  # a residual of unit vectors below this is a tie
 NARROW = 1e-12  # residuals of interior points are above this, which is far more than rounding
@@ -64,7 +71,7 @@ def nudge(gate: np.ndarray, residual: np.ndarray, tied: np.ndarray, change: Any)
     return point / np.linalg.norm(point)
 
 
-def strict_point(A: Array, start: np.ndarray | None = None) -> Search:
+def strict_point(A: Matrix, start: np.ndarray | None = None) -> Search:
     """A unit vector with A v > 0, for unit rows A (m, d), looked for from `start`, or from the mean
     of the rows."""
     if A.shape[0] == 0:  # the whole space
@@ -79,7 +86,7 @@ def strict_point(A: Array, start: np.ndarray | None = None) -> Search:
     return Search(search.point, search.rows, search.gamma)
 
 
-def relative_interior(A: Array, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def relative_interior(A: Matrix, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A point of the relative interior of {v : A v >= 0}, and the rows that are orthogonal to all
     of it, (m,) boolean. Columns of unlike units, which linear programs cannot cope with, are
     measured in their own."""
@@ -93,7 +100,7 @@ def relative_interior(A: Array, start: np.ndarray | None = None) -> tuple[np.nda
     return point / units, tight
 
 
-def _relative_interior(A: Array, start: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def _relative_interior(A: Matrix, start: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     found = strict_point(A, start)
     tight = np.zeros(A.shape[0], dtype=bool)
     if found.point is not None:
@@ -131,7 +138,7 @@ def _relative_interior(A: Array, start: np.ndarray | None) -> tuple[np.ndarray, 
 class _RowByRow:
     """The linear program over more and more of the rows."""
 
-    def __init__(self, A: Array) -> None:
+    def __init__(self, A: Matrix) -> None:
         self.A = A
         self.point: np.ndarray | None = None
         self.rows, self.gamma = np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -173,7 +180,7 @@ class _RowByRow:
         return len(new) > 0
 
 
-def _best_point(A: Array) -> tuple[np.ndarray, float, np.ndarray]:
+def _best_point(A: Matrix) -> tuple[np.ndarray, float, np.ndarray]:
     """The v and t of the program, and the multipliers of its rows; it is feasible and bounded."""
     m, d = A.shape
     answer = _solve(
@@ -188,7 +195,7 @@ def _best_point(A: Array) -> tuple[np.ndarray, float, np.ndarray]:
     return answer.x[:d], float(answer.x[d]), gamma
 
 
-def _smallest_point(A: Array) -> np.ndarray | None:
+def _smallest_point(A: Matrix) -> np.ndarray | None:
     """min r subject to A v >= 1, |v_k| <= r; None where nothing up to `WIDEST` is feasible."""
     m, d = A.shape
     unit = eye_array(d, format="csc")
@@ -204,7 +211,7 @@ def _smallest_point(A: Array) -> np.ndarray | None:
     return None if answer.x is None else answer.x[:d]
 
 
-def _by_sparse_program(A: Array) -> tuple[np.ndarray, np.ndarray]:
+def _by_sparse_program(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
     """The relative interior by one program with a t for each row,
 
         max sum t  subject to  A v >= t, 0 <= t <= 1:
@@ -233,7 +240,7 @@ def _solve(c: np.ndarray, A: Any, b: np.ndarray, bounds: list[Any]) -> Any:
     return answer
 
 
-def _beside(A: Array, other: Any) -> Any:
+def _beside(A: Matrix, other: Any) -> Any:
     return hstack([csc_array(A), csc_array(other)], format="csc")
 
 

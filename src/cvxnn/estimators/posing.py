@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from cvxnn.arrays import Array
 from cvxnn.cones.singular import PatternWarning
 from cvxnn.estimators.rows import Numbers, Rows, Scaling
 from cvxnn.estimators.targets import Targets, targets_of
@@ -160,7 +161,7 @@ class Neurons:
         sign, pattern = np.divmod(live, len(problem.patterns))
         return cls(_gates(problem.patterns)[pattern], sign, U[live])
 
-    def weights(self, problem: ConvexProblem) -> np.ndarray:
+    def weights(self, problem: ConvexProblem) -> Array:
         """The blocks, each where the program has its gate, as a feasible start. The cones of other
         rows are other cones, so that blocks of C-ReLU are projected."""
         place = {gate.tobytes(): i for i, gate in enumerate(_gates(problem.patterns))}

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from cvxnn import rounding
-from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy
 from cvxnn.rounding import Ball, depth, tree_sum, up
 
 # Sums that have to vanish in the dual count as zero up to this, relative to their terms, while a
@@ -59,7 +59,7 @@ class Loss(Protocol):
         """f(Z), summed in float64."""
         ...
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: SomeArray) -> SomeArray:
         """grad f(Z): (n, C)."""
         ...
 
@@ -76,7 +76,7 @@ class Loss(Protocol):
         """The b (C,) that minimises f(Z + 1 b'); zero for a loss without one."""
         ...
 
-    def dual_candidate(self, Theta: Array) -> Array:
+    def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         """Theta, made to satisfy the equations of the dual problem if there are any."""
         ...
 
@@ -187,7 +187,7 @@ class WeightedLoss:
     def intercept(self, Z: Array) -> np.ndarray:
         return np.zeros(self.Y.shape[1])
 
-    def dual_candidate(self, Theta: Array) -> Array:
+    def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         return Theta
 
     def around(self, Z: Array, tail: float) -> Self:

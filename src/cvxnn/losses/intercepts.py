@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy
 from cvxnn.losses.base import BALANCED, Loss, Root
 from cvxnn.rounding import UNIT, Ball, tree_sum
 
@@ -59,7 +59,7 @@ class WithIntercept:
             self._start = b
         return b
 
-    def _shifted(self, Z: Array) -> Array:
+    def _shifted(self, Z: SomeArray) -> SomeArray:
         b = self._small_intercept(Z)
         Z = double(Z)
         return Z + like(Z, b)
@@ -67,7 +67,7 @@ class WithIntercept:
     def value(self, Z: Array) -> float:
         return self._centred.value(self._shifted(Z))
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: SomeArray) -> SomeArray:
         return self._centred.gradient(self._shifted(Z))
 
     def bregman(self, Z_new: Array, Z: Array) -> float:
@@ -78,7 +78,7 @@ class WithIntercept:
     def zero_value(self) -> float:
         return self.value(array_namespace(self.Y).zeros_like(double(self.Y)))
 
-    def dual_candidate(self, Theta: Array) -> Array:
+    def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         Theta = self.base.dual_candidate(double(Theta))
         values = to_numpy(Theta)
         sums, sizes = tree_sum(values, 0), tree_sum(np.abs(values), 0)

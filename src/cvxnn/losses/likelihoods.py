@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cvxnn import rounding
-from cvxnn.arrays import Array, array_namespace, double, to_numpy
+from cvxnn.arrays import Array, SomeArray, array_namespace, double, to_numpy
 from cvxnn.losses.base import BALANCED, Root, WeightedLoss, column_roots
 from cvxnn.rounding import UNIT, Ball, depth, down, tree_sum, up
 
@@ -29,7 +29,7 @@ class LogisticLoss(WeightedLoss):
         margin = double(self.Y) * double(Z)
         return self._weighted_sum(_softplus(-margin))
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: SomeArray) -> SomeArray:
         Y = double(self.Y)
         return -Y * _sigmoid(-Y * double(Z)) * self.row_weight
 
@@ -133,10 +133,10 @@ class SoftmaxLoss(WeightedLoss):
         against = array_namespace(Z).sum(double(self.Y) * Z, axis=1, keepdims=True)
         return self._weighted_sum(self._total * _log_sum_exp(Z) - against)
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: SomeArray) -> SomeArray:
         return self._theta(self._total * _softmax(double(Z)))
 
-    def _theta(self, q: Array) -> Array:
+    def _theta(self, q: SomeArray) -> SomeArray:
         """w/s (q - Y), with rows that add up to zero even where q is 0 and 1 up to rounding: the
         largest q makes up for it."""
         xp = array_namespace(q)
@@ -209,7 +209,7 @@ class SoftmaxLoss(WeightedLoss):
         np.fill_diagonal(hessian, -hessian.sum(axis=1))
         return hessian
 
-    def dual_candidate(self, Theta: Array) -> Array:
+    def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         """Inside the domain, q >= 0; forming q itself would lose all of Theta but its leading bits
         where q is nearly 1."""
         Theta, Y = double(Theta), double(self.Y)
@@ -385,7 +385,7 @@ def _log_softmax(Z: Array) -> Array:
     return Z - _log_sum_exp(Z)
 
 
-def _softmax(Z: Array) -> Array:
+def _softmax(Z: SomeArray) -> SomeArray:
     return array_namespace(Z).exp(_log_softmax(Z))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, double
+from cvxnn.arrays import Array, SomeArray, array_namespace, double
 from cvxnn.losses.base import Root, WeightedLoss, column_roots
 from cvxnn.rounding import TINY, Ball, down, slack, up
 
@@ -29,7 +29,7 @@ class SquaredLoss(WeightedLoss):
         R = double(Z) - double(self.Y)
         return self._weighted_sum(R * R) / 2
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: SomeArray) -> SomeArray:
         return (double(Z) - double(self.Y)) * self.row_weight
 
     def bregman(self, Z_new: Array, Z: Array) -> float:
@@ -129,7 +129,7 @@ class HuberLoss(SquaredLoss):
         R, inner = self._residual(Z)
         return self._weighted_sum(inner * (R - 0.5 * inner))
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: SomeArray) -> SomeArray:
         return self._residual(Z)[1] * self.row_weight
 
     def bregman(self, Z_new: Array, Z: Array) -> float:
@@ -182,20 +182,20 @@ class _SmoothedHuber(HuberLoss):
         super().__init__(base.Y, base.row_weight, base.delta)
         self.outliers, self.tail = outliers, tail
 
-    def _split(self, Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _split(self, Z: Array) -> tuple[Any, Any]:
         R = Z - self.Y
         raw = R + self.tail * self.outliers
         E = (raw - np.clip(raw, -self.delta, self.delta)) / (1 + self.tail)
         return R, E
 
-    def value(self, Z: np.ndarray) -> float:
+    def value(self, Z: Array) -> float:
         R, E = self._split(Z)
         terms = (
             0.5 * (R - E) ** 2 + self.delta * np.abs(E) + 0.5 * self.tail * (E - self.outliers) ** 2
         )
         return self._weighted_sum(terms)
 
-    def gradient(self, Z: np.ndarray) -> np.ndarray:
+    def gradient(self, Z: SomeArray) -> SomeArray:
         R, E = self._split(Z)
         return (R - E) * self.row_weight
 

@@ -3,13 +3,21 @@
 import numpy as np
 
 from cvxnn.arrays import Array, is_sparse
+from cvxnn.operators.base import Operator, PatternOperator
 from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.operators.signed import SignedMatrix
 from cvxnn.operators.sparse import SparseExpandedMatrix
 
-__all__ = ["ExpandedMatrix", "SignedMatrix", "SparseExpandedMatrix", "expanded_matrix"]
+__all__ = [
+    "ExpandedMatrix",
+    "Operator",
+    "PatternOperator",
+    "SignedMatrix",
+    "SparseExpandedMatrix",
+    "expanded_matrix",
+]
 
 
-def expanded_matrix(X: Array, mask: np.ndarray) -> ExpandedMatrix:
+def expanded_matrix(X: Array, mask: np.ndarray) -> PatternOperator:
     """The operator for this kind of data."""
     return SparseExpandedMatrix(X, mask) if is_sparse(X) else ExpandedMatrix(X, mask)

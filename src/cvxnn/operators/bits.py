@@ -37,4 +37,4 @@ class Bits:
         return native.expanded_forward(kept[1].columns, X, U[active])
 
     def adjoint(self, X: np.ndarray, R: Array) -> np.ndarray:
-        return native.expanded_adjoint(self.rows, X, R)
+        return native.expanded_adjoint(self.rows, X, np.asarray(R))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from cvxnn.arrays import (
     Array,
     array_namespace,
     astype,
+    in_numpy,
     is_double,
+    is_sparse,
     like,
+    row_squares,
     to_numpy,
 )
 from cvxnn.kernels import native
@@ -40,13 +43,13 @@ class ExpandedMatrix:
     """
 
     def __init__(self, X: Array, mask: np.ndarray, *, cache_bytes: int = 2**29) -> None:
-        self.X = X
+        self.X: Any = X
         self.n, self.d = X.shape
         self.p = mask.shape[1]
         self._pass = 1.0  # what a product counts
         self._mask = mask
         self._patterns: slice | np.ndarray = slice(None)  # the columns of the mask
-        self._twins: dict[str, ExpandedMatrix] = {}
+        self._twins: dict[str, Self] = {}
         self._active: tuple[bytes, Array] | None = None
         self._bits: Bits | None = None
         self._float_mask: Array | None = None  # (p, n)
@@ -55,6 +58,35 @@ class ExpandedMatrix:
         elif self.n * self.p * (8 if is_double(X) else 4) <= cache_bytes:
             dtype = np.float64 if is_double(X) else np.float32
             self._float_mask = like(X, np.ascontiguousarray(mask.T, dtype=dtype))
+
+    @property
+    def base(self) -> ExpandedMatrix:
+        return self
+
+    @property
+    def dtype(self) -> Any:
+        return self.X.dtype
+
+    @property
+    def is_double(self) -> bool:
+        return is_double(self.X)
+
+    @property
+    def is_sparse(self) -> bool:
+        return is_sparse(self.X)
+
+    @property
+    def in_numpy(self) -> bool:
+        return in_numpy(self.X)
+
+    def rows(self, rows: slice = slice(None)) -> Array:
+        return self.X if rows == slice(None) else self.X[rows]
+
+    def row_squares(self) -> np.ndarray:
+        return row_squares(to_numpy(self.X, keep_sparse=True))
+
+    def like(self, values: Any, dtype: Any = None) -> Array:
+        return like(self.X, values, dtype)
 
     @property
     def mask(self) -> np.ndarray:
@@ -90,7 +122,7 @@ class ExpandedMatrix:
         with budget.product(adjoint=self._pass):
             return self._adjoint(self.X, R)
 
-    def _adjoint(self, X: Array, R: Array) -> Array:
+    def _adjoint(self, X: Any, R: Array) -> Array:
         if self._bits is not None and native.library() is not None:
             return self._bits.adjoint(X, R)
         xp, C = self._xp, R.shape[1]
@@ -104,8 +136,6 @@ class ExpandedMatrix:
         return xp.reshape(total, (self.p, X.shape[1], C))
 
     def magnitudes(self, R: Array) -> Array:
-        """|X|'R over the rows that some pattern uses, for R >= 0: (n, C) -> (d, C). The rounding
-        error of an adjoint product is a small multiple of it, the same for all patterns."""
         used = like(self.X, self._used_rows)
         return abs(self.X).T @ (R * used[:, None])
 
@@ -113,14 +143,16 @@ class ExpandedMatrix:
     def _used_rows(self) -> np.ndarray:
         return np.any(self.mask, axis=1)
 
-    def with_data(self, X: Array) -> ExpandedMatrix:
-        """The operator of other data with the same patterns."""
+    def with_patterns(self, mask: np.ndarray) -> Self:
+        return type(self)(self.X, mask)
+
+    def with_data(self, X: Array) -> Self:
         other = copy(self)
         other.X, other._twins, other._active = X, {}, None
         return other
 
     def block_norms(self) -> Array:
-        """Frobenius norms of the blocks D_i X, each an upper bound of the spectral norm: (p,)."""
+        """Frobenius norms of the blocks D_i X."""
         xp = self._xp
         squares = xp.sum(self.X * self.X, axis=1)[:, None]
         return xp.sqrt(self._adjoint(squares, xp.ones_like(squares))[:, 0, 0])
@@ -137,14 +169,13 @@ class ExpandedMatrix:
 
     @cached_property
     def mask_by_pattern(self) -> np.ndarray:
-        """The mask with the rows of a pattern side by side: (p, n)."""
         return np.ascontiguousarray(self.mask.T)
 
-    def in_double(self) -> ExpandedMatrix:
+    def in_double(self) -> Self:
         """The same operator in float64; it keeps no float copy of the mask."""
         return self._in_precision("float64")
 
-    def select(self, patterns: np.ndarray, dtype: Any = None) -> ExpandedMatrix:
+    def select(self, patterns: np.ndarray, dtype: Any = None) -> Self:
         """The operator of these patterns (indices), in float32 or float64 if asked for. It costs
         far less than a product, and a product with it counts len(patterns) / p of a pass."""
         patterns = np.asarray(patterns, dtype=np.int64)
@@ -162,7 +193,7 @@ class ExpandedMatrix:
             chosen._float_mask = self._xp.take(chosen._float_mask, indices, axis=0)
         return chosen
 
-    def _in_precision(self, name: str) -> ExpandedMatrix:
+    def _in_precision(self, name: str) -> Self:
         """The same operator in another precision: the same bits, or no float copy of the mask."""
         dtype = getattr(self._xp, name)
         if self.X.dtype == dtype:

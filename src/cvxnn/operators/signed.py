@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
+import numpy as np
+
 from cvxnn.arrays import Array, array_namespace
-from cvxnn.operators.dense import ExpandedMatrix
+from cvxnn.operators.base import PatternOperator
 
 
 class SignedMatrix:
     """[M, -M], for weights (2p, d, C) that stack the positive and the negative blocks."""
 
-    def __init__(self, base: ExpandedMatrix) -> None:
+    def __init__(self, base: PatternOperator) -> None:
         self.base = base
-        self.X, self.mask = base.X, base.mask
         self.n, self.d, self.p = base.n, base.d, 2 * base.p
+
+    @property
+    def dtype(self) -> Any:
+        return self.base.dtype
+
+    @property
+    def is_double(self) -> bool:
+        return self.base.is_double
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.base.is_sparse
+
+    @property
+    def in_numpy(self) -> bool:
+        return self.base.in_numpy
+
+    @property
+    def mask(self) -> np.ndarray:
+        return self.base.mask
+
+    def rows(self, rows: slice = slice(None)) -> Array:
+        return self.base.rows(rows)
+
+    def like(self, values: Any, dtype: Any = None) -> Array:
+        return self.base.like(values, dtype)
 
     def forward(self, U: Array) -> Array:
         return self.base.forward(U[: self.base.p, ...] - U[self.base.p :, ...])
@@ -25,6 +54,6 @@ class SignedMatrix:
         norms = self.base.block_norms()
         return array_namespace(norms).concat([norms, norms])
 
-    def in_double(self) -> SignedMatrix:
+    def in_double(self) -> Self:
         base = self.base.in_double()
-        return self if base is self.base else SignedMatrix(base)
+        return self if base is self.base else type(self)(base)

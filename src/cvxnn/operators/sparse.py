@@ -39,7 +39,7 @@ class SparseExpandedMatrix(ExpandedMatrix):
             fit += products.sum(axis=1)
         return fit
 
-    def _adjoint(self, X: Array, R: Array) -> np.ndarray:
+    def _adjoint(self, X: Any, R: Array) -> np.ndarray:
         R = np.asarray(R, dtype=X.dtype)
         C = R.shape[1]
         result = np.empty((self.p, self.d, C), dtype=X.dtype)

@@ -33,8 +33,9 @@ from cvxnn.cones.projection import ActiveRows
 from cvxnn.kernels import native
 from cvxnn.penalties import Penalty
 from cvxnn.problems import CReLU
+from cvxnn.protocols import Problem
 from cvxnn.smooth import Point, Smooth
-from cvxnn.solvers.base import Iterate, StalledError, full_iterate
+from cvxnn.solvers.base import Iterate, StalledError, Working, full_iterate
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import check_integer, check_number
 
@@ -62,7 +63,7 @@ class Scale(NamedTuple):
     @classmethod
     def of(cls, problem: CReLU) -> Scale:
         target = math.sqrt(2 * problem.loss.zero_value) or 1.0
-        X = problem.operator.X
+        X = problem.operator.rows()
         entries = X.data if is_sparse(X) else X
         column = float(np.linalg.norm(entries)) / math.sqrt(X.shape[1]) or 1.0
         return cls(target * column, target**2)
@@ -115,9 +116,9 @@ class AL:
     def further_bytes(self, problem: CReLU) -> int:
         """The multipliers of all rows for all blocks, and a step of them."""
         n, C = problem.loss.Y.shape
-        return 2 * problem.operator.X.dtype.itemsize * len(problem.patterns) * 2 * C * n
+        return 2 * problem.operator.dtype.itemsize * len(problem.patterns) * 2 * C * n
 
-    def handles(self, problem: CReLU) -> bool:
+    def handles(self, problem: Problem) -> bool:
         return problem.kind == "C-ReLU"
 
     def iterates(
@@ -127,7 +128,7 @@ class AL:
         stop: str = "gap",
         state: ALState | None = None,
         tol: float = 0.0,
-    ) -> Iterator[Iterate]:
+    ) -> Iterator[Iterate | Working]:
         n, C = problem.loss.Y.shape
         run = _Outer(problem, self)
         scale = Scale.of(problem) if stop == "gap" else Scale(1.0, 1.0)
@@ -136,7 +137,7 @@ class AL:
         if state is not None:
             gamma, delta, eta = state
         else:
-            gamma = np.zeros((len(problem.pattern_of_block), n), dtype=problem.operator.X.dtype)
+            gamma = np.zeros((len(problem.pattern_of_block), n), dtype=problem.operator.dtype)
             delta = self.delta / (n * C)
             if self.window is not None:
                 U, delta, eta = yield from self._find_delta(run, U, gamma, delta, scale)
@@ -162,7 +163,7 @@ class AL:
 
     def _find_delta(
         self, run: _Outer, U: Array, gamma: np.ndarray, delta: float, scale: Scale
-    ) -> Generator[Iterate, None, tuple[Array, float, float | None]]:
+    ) -> Generator[Iterate | Working, None, tuple[Array, float, float | None]]:
         """The windowing heuristic: a penalty for which violations are neither large nor gone."""
         assert self.window is not None
         low, high = (edge * scale.violation for edge in self.window)
@@ -194,7 +195,7 @@ class _Outer:
         start; where a few projections show that zero is not, the rest is saved."""
         problem = self.problem
         feasible, self.active = problem.make_feasible(start)
-        if start.any():
+        if np.any(start):
             return full_iterate(problem, feasible)
         fit = problem.operator.forward(feasible)
         Theta = problem.loss.gradient(fit)
@@ -205,7 +206,7 @@ class _Outer:
 
     def minimise(
         self, lagrangian: Lagrangian, U: Array, tol: float, eta: float | None
-    ) -> Generator[Iterate, None, tuple[Array, float, float | None, int]]:
+    ) -> Generator[Iterate | Working, None, tuple[Array, float, float | None, int]]:
         """R-FISTA on the subproblem, to a min-norm subgradient of at most `tol`. Now and then its
         point is made feasible and shown, so that a run can end, or be ended, on the way."""
         residual, n_unreported = math.inf, 0
@@ -218,7 +219,7 @@ class _Outer:
                 if residual <= tol or n_inner >= self.settings.max_inner:
                     break
                 if n_inner % SHOW_EVERY:
-                    yield Iterate(n_inner=n_unreported)  # a sign of life, for the limits
+                    yield Working(n_unreported)
                 else:
                     shown = self.feasible_iterate(
                         U, iterate.Theta, iterate.correlation, n_unreported
@@ -246,7 +247,7 @@ class Lagrangian(Smooth):
     def __init__(self, problem: CReLU, gamma: np.ndarray, delta: float) -> None:
         super().__init__(problem.operator, problem.loss)
         self.problem, self.gamma, self.delta = problem, gamma, delta
-        X = problem.operator.X
+        X = problem.operator.rows()
         self.X = X if is_sparse(X) else np.ascontiguousarray(X)
         self.signs = problem.cones.signs
         self.pattern = problem.pattern_of_block

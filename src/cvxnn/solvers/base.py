@@ -1,7 +1,7 @@
 """What a solver is: frozen settings, what it can handle, and a stream of iterates.
 
-A solver knows the algorithm and nothing else. It yields `Iterate`s; the driver bounds them,
-keeps the best, records history, and decides when to stop.
+A solver knows the algorithm and nothing else. It yields `Iterate`s, and `Working` while it has
+nothing to show; the driver bounds them, keeps the best, records history, and decides when to stop.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from cvxnn.arrays import Array
+from cvxnn.protocols import Problem
 
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
     """What a solver has to show.
 
-    U, fit : a feasible point and its predictions M U; None for a sign of life only.
+    U, fit : a feasible point and its predictions M U.
     Theta, correlation : a dual candidate (n, C) and, block by block, what the dual constraint
         bounds: M'Theta, for cones with any multipliers subtracted.
     residual : the published stopping rule's measure, where it was asked for.
@@ -27,10 +28,10 @@ class Iterate:
         `problem.dual_correlation`.
     """
 
-    U: Array | None = None
-    fit: Array | None = None
-    Theta: Array | None = None
-    correlation: Array | None = None
+    U: Array
+    fit: Array
+    Theta: Array
+    correlation: Array
     residual: float | None = None
     step_size: float | None = None
     n_inner: int = 1
@@ -38,7 +39,14 @@ class Iterate:
     active: Any = None
 
 
-def full_iterate(problem: Any, U: Array) -> Iterate:
+@dataclass(frozen=True)
+class Working:
+    """A sign of life between two iterates, so that limits are looked at."""
+
+    n_inner: int = 1  # as of an iterate
+
+
+def full_iterate(problem: Problem, U: Array) -> Iterate:
     """A feasible point with the dual candidate of its own gradient."""
     fit = problem.operator.forward(U)
     Theta = problem.loss.gradient(fit)
@@ -63,8 +71,9 @@ class Solver(Protocol):
 
     def iterates(
         self, problem: Any, start: Array, stop: str, state: Any, tol: float
-    ) -> Iterator[Iterate]:
-        """Iterates from `start`. `stop` is "gap" or "paper": with the latter every full iterate
-        carries its residual. `state` is that of an earlier run of the same method, or None. `tol`
-        is what will end the run, for methods that solve subproblems no better than needed."""
+    ) -> Iterator[Iterate | Working]:
+        """Iterates from `start`, of a problem that the method handles. `stop` is "gap" or "paper":
+        with the latter every iterate carries its residual. `state` is that of an earlier run of
+        the same method, or None. `tol` is what will end the run, for methods that solve
+        subproblems no better than needed."""
         ...

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from cvxnn.arrays import in_numpy
 from cvxnn.least_squares import KernelFactor
-from cvxnn.problems import ConvexProblem
+from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.direct import LSMR, Direct, is_least_squares
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.rfista import RFISTA
 
 
-def choose_gated(problem: ConvexProblem) -> Solver:
+def choose_gated(problem: Problem) -> Solver:
     """The solver for a gated problem, with its default settings."""
     if is_least_squares(problem):
         return Direct() if KernelFactor.fits(problem.operator.n) else LSMR()
     # Newton works on NumPy arrays; others stay where they are, on an accelerator perhaps
-    if Newton().handles(problem) and in_numpy(problem.operator.X):
+    if Newton().handles(problem) and problem.operator.in_numpy:
         return Newton()
     return RFISTA()

@@ -17,6 +17,8 @@ import numpy as np
 from cvxnn import budget
 from cvxnn.arrays import Array, is_sparse, like, to_numpy
 from cvxnn.budget import OutOfTimeError
+from cvxnn.problems import CReLU
+from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 
 MAX_ENTRIES = 10**8  # of the expanded matrix: 0.8 GB before the solver copies it
@@ -39,18 +41,18 @@ class CVXPY:
         if not isinstance(self.backend, str):
             raise TypeError(f"backend must be a solver's name, got {self.backend!r}")
 
-    def handles(self, problem: Any) -> bool:
+    def handles(self, problem: Problem) -> bool:
         """What there is a formula for."""
         known = problem.lam == 0 or problem.penalty_name in _PENALTIES
         return known and problem.loss_name in _LOSSES
 
-    def further_bytes(self, problem: Any) -> int:
+    def further_bytes(self, problem: Problem) -> int:
         """The expanded matrix, which nothing else forms."""
         return 8 * problem.operator.n * len(problem.patterns) * problem.operator.d
 
     def iterates(
         self,
-        problem: Any,
+        problem: Problem,
         start: Array,
         stop: str = "gap",
         state: Any = None,
@@ -81,7 +83,7 @@ class CVXPY:
         if any(u.value is None for u in U):
             raise StalledError(f"{backend} ended with status {conic_program.status!r}")
         weights = like(start, np.stack([u.value for u in U], axis=2))
-        if problem.kind == "C-ReLU":  # interior points are feasible to their tolerance only
+        if isinstance(problem, CReLU):  # interior points are feasible to their tolerance only
             weights, _ = problem.make_feasible(weights)
         yield full_iterate(problem, weights)
         raise StalledError(
@@ -98,10 +100,10 @@ def _time_limit(backend: str) -> dict[str, float]:
     return {TIME_LIMITS[backend]: max(left, 1e-3)}
 
 
-def program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
+def program(cp: Any, problem: Problem) -> tuple[list[Any], Any]:
     """Variables, one (blocks, d) for each class, and the program. For C-ReLU the blocks are V over
     W, with their cone constraints."""
-    X = problem.operator.X
+    X = problem.operator.rows()
     Y = to_numpy(problem.loss.Y).astype(np.float64)
     mask = problem.patterns.mask
     (n, d), p, C = X.shape, mask.shape[1], Y.shape[1]
@@ -128,7 +130,7 @@ def program(cp: Any, problem: Any) -> tuple[list[Any], Any]:
     return U, cp.Problem(cp.Minimize(loss + _penalty(cp, problem, U)), constraints)
 
 
-def _loss(cp: Any, problem: Any, fits: list[Any], Y: np.ndarray) -> Any:
+def _loss(cp: Any, problem: Problem, fits: list[Any], Y: np.ndarray) -> Any:
     w = to_numpy(problem.loss.row_weight)[:, 0]
     return _LOSSES[problem.loss_name](cp, w, fits, Y, **problem.loss.settings)
 
@@ -151,7 +153,7 @@ def _softmax(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray) -> Any:
     return w @ (cp.log_sum_exp(Z, axis=1) - cp.sum(cp.multiply(Y, Z), axis=1))
 
 
-def _penalty(cp: Any, problem: Any, U: list[Any]) -> Any:
+def _penalty(cp: Any, problem: Problem, U: list[Any]) -> Any:
     if problem.lam == 0:
         return 0
     return problem.lam * _PENALTIES[problem.penalty_name](cp, U)

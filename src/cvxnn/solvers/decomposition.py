@@ -13,11 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cvxnn import budget
-from cvxnn.arrays import Array, is_sparse
+from cvxnn.arrays import Array
 from cvxnn.budget import Budget, OutOfTimeError
 from cvxnn.decompositions import FUNCTIONS, decompose
-from cvxnn.problems import ConvexProblem, CReLU
-from cvxnn.solvers.base import Iterate, StalledError, full_iterate
+from cvxnn.problems import CReLU
+from cvxnn.protocols import Problem
+from cvxnn.solvers.base import Iterate, StalledError, Working, full_iterate
 from cvxnn.solvers.choice import choose_gated
 from cvxnn.solvers.results import Status
 from cvxnn.solvers.run import Run
@@ -38,8 +39,8 @@ class ConeDecomposition:
         check_choice(self.method, "method", FUNCTIONS)
         check_number(self.gated_tol, "gated_tol", minimum=0)
 
-    def handles(self, problem: ConvexProblem) -> bool:
-        return problem.kind == "C-ReLU" and not is_sparse(problem.operator.X)
+    def handles(self, problem: Problem) -> bool:
+        return problem.kind == "C-ReLU" and not problem.operator.is_sparse
 
     def iterates(
         self,
@@ -48,7 +49,7 @@ class ConeDecomposition:
         stop: str = "gap",
         state: Any = None,
         tol: float = 0.0,
-    ) -> Iterator[Iterate]:
+    ) -> Iterator[Iterate | Working]:
         method = choose_gated(problem.gated)
         spent = budget.current() or Budget()
         run = Run(problem.gated, self.gated_tol, "gap", method.default_max_iter["gap"], spent)
@@ -69,7 +70,7 @@ class ConeDecomposition:
 
 def _with_signs_of_life(
     steps: Generator[None, None, tuple[Any, str]],
-) -> Generator[Iterate, None, tuple[Any, str]]:
+) -> Generator[Iterate | Working, None, tuple[Any, str]]:
     """Run the steps of an inner solve, telling the driver about each, for the limits."""
     n_inner = 0
     while True:
@@ -78,4 +79,4 @@ def _with_signs_of_life(
         except StopIteration as end:
             return end.value
         n_inner += 1
-        yield Iterate(n_inner=n_inner)
+        yield Working(n_inner)

@@ -17,10 +17,11 @@ from cvxnn.solvers.base import Iterate, StalledError, full_iterate
 from cvxnn.validation import offers
 
 if TYPE_CHECKING:
-    from cvxnn.problems import CGReLU, ConvexProblem
+    from cvxnn.problems import CGReLU
+    from cvxnn.protocols import Problem
 
 
-def is_least_squares(problem: ConvexProblem) -> bool:
+def is_least_squares(problem: Problem) -> bool:
     """Whether a linear system has the solution: both terms are squares, without cones."""
     return (
         problem.kind == "C-GReLU"
@@ -36,7 +37,7 @@ class Direct:
     name: ClassVar[str] = "direct"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
-    def handles(self, problem: ConvexProblem) -> bool:
+    def handles(self, problem: Problem) -> bool:
         return is_least_squares(problem)
 
     def iterates(
@@ -68,7 +69,7 @@ class LSMR:
     name: ClassVar[str] = "lsmr"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000}
 
-    def handles(self, problem: ConvexProblem) -> bool:
+    def handles(self, problem: Problem) -> bool:
         return is_least_squares(problem)
 
     def iterates(
@@ -79,7 +80,7 @@ class LSMR:
         state: Any = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
-        operator = problem.operator_double
+        operator = problem.operator_double.base
         precision = 1e-3
         while precision >= 1e-15:  # LSMR's own stop is no gap: tighten until the driver is content
             precision *= 1e-2

@@ -9,9 +9,10 @@ from dataclasses import fields
 from typing import Any
 
 from cvxnn import budget, threads
-from cvxnn.arrays import Array, is_sparse
+from cvxnn.arrays import Array
 from cvxnn.budget import Budget
-from cvxnn.problems import ConvexProblem, check_weights_fit
+from cvxnn.problems import check_weights_fit
+from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.choice import choose_gated
@@ -39,7 +40,7 @@ _OWN_OPTIONS = ("tol", "stop", "max_iter", "max_seconds", "warm_start", "callbac
 
 
 def solve(
-    problem: ConvexProblem,
+    problem: Problem,
     solver: str | Solver = "auto",
     *,
     tol: float | None = None,
@@ -107,7 +108,7 @@ def solve(
     return solution
 
 
-def _start_from(warm_start: Any, problem: ConvexProblem, method: Solver) -> tuple[Array, Any]:
+def _start_from(warm_start: Any, problem: Problem, method: Solver) -> tuple[Array, Any]:
     """The weights to start from, and the state of an earlier run of the same method."""
     state = None
     if isinstance(warm_start, Solution | Start):
@@ -118,7 +119,7 @@ def _start_from(warm_start: Any, problem: ConvexProblem, method: Solver) -> tupl
     return problem.check_weights(warm_start, "warm_start"), state
 
 
-def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str, Any]) -> Solver:
+def _make_solver(problem: Problem, solver: str | Solver, options: dict[str, Any]) -> Solver:
     if not isinstance(solver, str):
         if isinstance(solver, type) or not hasattr(solver, "iterates"):
             raise TypeError(
@@ -140,7 +141,7 @@ def _make_solver(problem: ConvexProblem, solver: str | Solver, options: dict[str
     return cls(**options)
 
 
-def choose(problem: ConvexProblem) -> Solver:
+def choose(problem: Problem) -> Solver:
     """The solver behind "auto", with its default settings."""
     if problem.kind == "C-GReLU":
         return choose_gated(problem)
@@ -150,16 +151,16 @@ def choose(problem: ConvexProblem) -> Solver:
     return decomposition if problem.lam == 0 and decomposition.handles(problem) else AL()
 
 
-def _terms(problem: ConvexProblem) -> str:
+def _terms(problem: Problem) -> str:
     terms = f"penalty {problem.penalty_name!r} and lam = {problem.lam:g}"
     extras = [f"loss {problem.loss_name!r}"] if problem.loss_name != "squared" else []
     extras += ["sample weights"] if problem.loss.has_sample_weights else []
     extras += ["an output bias"] if problem.output_bias else []
-    extras += ["sparse data"] if is_sparse(problem.operator.X) else []
+    extras += ["sparse data"] if problem.operator.is_sparse else []
     return ", ".join([*extras, terms])
 
 
-def _check_capabilities(problem: ConvexProblem, method: Solver, stop: str) -> None:
+def _check_capabilities(problem: Problem, method: Solver, stop: str) -> None:
     if hasattr(method, "handles") and not method.handles(problem):
         others = [name for name, cls in SOLVERS.items() if cls().handles(problem)]
         raise ValueError(

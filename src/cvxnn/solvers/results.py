@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from cvxnn.arrays import Array, array_namespace, to_numpy
 from cvxnn.certificates import Certificate
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.problems import ConvexProblem
 from cvxnn.proofs import Multipliers
+from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Solver
 
 
@@ -88,7 +88,7 @@ class Solution:
     history : one `Progress` an iteration.
     """
 
-    problem: ConvexProblem
+    problem: Problem
     weights: Any
     certificate: Certificate
     dual: Array
@@ -126,7 +126,7 @@ class Solution:
 
     def network(self) -> TwoLayerNetwork:
         """The network with these weights, in the units of the raw X."""
-        return self.problem.network(self.weights)
+        return cast(TwoLayerNetwork, self.problem.network(self.weights))
 
     def __repr__(self) -> str:
         return (
@@ -160,7 +160,7 @@ class Start:
         return U
 
 
-def kind_of_run(solver: Solver, problem: ConvexProblem) -> tuple[Any, ...]:
+def kind_of_run(solver: Solver, problem: Problem) -> tuple[Any, ...]:
     """Runs of one kind may start from each other's states; the numbers in them may differ."""
     return (
         solver.name,

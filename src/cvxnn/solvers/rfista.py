@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cvxnn.arrays import Array, array_namespace
+from cvxnn.protocols import Composite, Problem
 from cvxnn.solvers.base import Iterate, StalledError
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
@@ -81,13 +82,13 @@ class RFISTA:
             if getattr(self, name) != getattr(RFISTA, name):
                 raise ValueError(f"{name} is given, but step={self.step!r} does not read it")
 
-    def handles(self, problem: Any) -> bool:
+    def handles(self, problem: Problem) -> bool:
         """Every penalty has a prox; cones are for other methods."""
         return bool(problem.kind == "C-GReLU")
 
     def iterates(
         self,
-        problem: Any,
+        problem: Composite,
         start: Array,
         stop: str = "gap",
         state: Any = None,

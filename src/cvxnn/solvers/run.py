@@ -12,12 +12,12 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from cvxnn import budget
-from cvxnn.arrays import Array, is_double
+from cvxnn.arrays import Array
 from cvxnn.budget import Budget, OutOfTimeError
 from cvxnn.certificates import Certificate, Proof, lower_bound_of, prove, relative_gap
-from cvxnn.problems import ConvexProblem
 from cvxnn.proofs import PRECISE
-from cvxnn.solvers.base import Iterate, Solver, StalledError
+from cvxnn.protocols import Problem
+from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
 from cvxnn.solvers.results import Progress, Solution, Status
 
 # A run has stalled if its gap did not fall by this factor within so many iterations.
@@ -42,7 +42,7 @@ class Run:
 
     def __init__(
         self,
-        problem: ConvexProblem,
+        problem: Problem,
         tol: float,
         stop: str,
         max_iter: int,
@@ -53,8 +53,8 @@ class Run:
         self.max_iter, self.budget, self.callback = max_iter, spent, callback
         self.zero_objective = problem.loss.zero_value
         self.history: list[Progress] = []
-        self.best_U: Array = None
-        self.best_Theta: Array = None
+        self.best_U: Array | None = None
+        self.best_Theta: Array | None = None
         self.best_active: Any = None
         self.objective, self.lower_bound = math.inf, -math.inf
         self.state: Any = None
@@ -121,8 +121,8 @@ class Run:
             state=self.state,
         )
 
-    def _take(self, iterate: Iterate) -> Status | None:
-        if iterate.U is None:
+    def _take(self, iterate: Iterate | Working) -> Status | None:
+        if isinstance(iterate, Working):
             return self._limit_reached(self.n_iter + iterate.n_inner)
         self._observe(iterate)
         self.n_iter += iterate.n_inner
@@ -176,7 +176,7 @@ class Run:
             least = KEPT_BACK * self.budget.seconds
             self.budget.reserve = min(max(wanted, least), self.budget.seconds / 2)
 
-    def _progress(self, iterate: Iterate, note: str = "") -> Progress:
+    def _progress(self, iterate: Iterate | None = None, note: str = "") -> Progress:
         objective, lower_bound = self.objective, self.lower_bound
         if self.best_U is None:  # what is known of the zero model
             objective, lower_bound = self.zero_objective, 0.0
@@ -186,8 +186,8 @@ class Run:
             objective=objective,
             lower_bound=lower_bound,
             relative_gap=relative_gap(objective, lower_bound, self.zero_objective),
-            residual=iterate.residual,
-            step_size=iterate.step_size,
+            residual=None if iterate is None else iterate.residual,
+            step_size=None if iterate is None else iterate.step_size,
             n_products=self._n_products(),
             note=note,
         )
@@ -195,7 +195,7 @@ class Run:
     def sign_of_life(self) -> None:
         """Tell the callback of an iteration that takes long."""
         what = self.budget.doing or ("preparing" if self.best_U is None else "iterating")
-        if self.callback is not None and self.callback(self._progress(Iterate(), what)):
+        if self.callback is not None and self.callback(self._progress(note=what)):
             raise _StoppedError
 
     def _is_converged(self, progress: Progress, iterate: Iterate) -> bool:
@@ -253,6 +253,6 @@ class Run:
         parts.append(f"certified relative gap: {certificate.relative_gap:.2g}")
         if details:
             parts.append(details)
-        if status is Status.STALLED and not is_double(self.problem.operator.X):
+        if status is Status.STALLED and not self.problem.operator.is_double:
             parts.append("the data are float32")
         return "; ".join(parts)

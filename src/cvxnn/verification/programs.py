@@ -21,7 +21,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from cvxnn.arrays import to_numpy
 from cvxnn.networks import GatedReLUNetwork
-from cvxnn.problems import ConvexProblem
+from cvxnn.protocols import Problem
 from cvxnn.validation import check_array
 from cvxnn.verification.exact import Exact, log_of_sum, quotients, roots, stacked
 
@@ -77,8 +77,8 @@ class Program:
         return np.ldexp(1.0, np.frexp(np.where(largest > 0, largest, 0.5))[1])
 
     @classmethod
-    def of(cls, problem: ConvexProblem) -> Program:
-        X = problem.operator.X
+    def of(cls, problem: Problem) -> Program:
+        X: Any = problem.operator.rows()
         return cls(
             X=(X.toarray() if issparse(X) else to_numpy(X)).astype(np.float64),
             mask=problem.patterns.mask,

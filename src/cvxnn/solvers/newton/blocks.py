@@ -22,11 +22,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cvxnn.arrays import Array, in_numpy, is_sparse, to_numpy
+from cvxnn.arrays import is_sparse, to_numpy
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.losses import Root
-from cvxnn.operators.dense import ExpandedMatrix
+from cvxnn.operators import PatternOperator, expanded_matrix
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.newton.systems import (
     MAX_ENTRIES,
@@ -54,15 +54,15 @@ class GatedBlocks:
     # A cold start solves roughly for a larger lam first, which falls by this factor; 0 for not.
     continuation: ClassVar[float] = 0.0
 
-    def __init__(self, operator: ExpandedMatrix) -> None:
+    def __init__(self, operator: PatternOperator) -> None:
         self.operator = operator
         self.n, self.d = operator.n, operator.d
         self.size = operator.p
         self.work = np.zeros(0, dtype=np.int64)
 
     @property
-    def X(self) -> Array:
-        return self.operator.X
+    def X(self) -> Any:
+        return self.operator.rows()
 
     @property
     def memory(self) -> Any:
@@ -133,7 +133,7 @@ class ConeBlocks(GatedBlocks):
 
     continuation = 0.3
 
-    def __init__(self, operator: ExpandedMatrix, cones: Cones) -> None:
+    def __init__(self, operator: PatternOperator, cones: Cones) -> None:
         super().__init__(operator)
         self.cones = cones
         self.p, self.size = operator.p, 2 * operator.p
@@ -251,7 +251,7 @@ class JointBlocks:
         self._solver = JointSolver()
 
     @property
-    def X(self) -> Array:
+    def X(self) -> Any:
         return self.parts[0].X
 
     @property
@@ -354,7 +354,7 @@ def make_blocks(problem: ConvexProblem, n_outputs: int) -> JointBlocks:
     if isinstance(problem, CReLU):
         operator, cones = problem.operator_double.base, problem.cones
         return JointBlocks([ConeBlocks(operator, cones) for _ in range(n_outputs)])
-    operator = problem.operator_double
-    if not in_numpy(operator.X):
-        operator = ExpandedMatrix(to_numpy(operator.X), operator.mask)
+    operator = problem.operator_double.base
+    if not operator.in_numpy:
+        operator = expanded_matrix(to_numpy(operator.rows()), operator.mask)
     return JointBlocks([GatedBlocks(operator) for _ in range(n_outputs)])

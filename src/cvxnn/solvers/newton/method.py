@@ -33,11 +33,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cvxnn import budget
-from cvxnn.arrays import Array, array_namespace, like, to_numpy
+from cvxnn.arrays import Array, to_numpy
 from cvxnn.losses import Loss, Root
 from cvxnn.problems import ConvexProblem, CReLU
+from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
-from cvxnn.solvers.base import Iterate, StalledError
+from cvxnn.solvers.base import Iterate, StalledError, Working
 from cvxnn.solvers.newton.blocks import JointBlocks, join_active_rows, make_blocks, row_norms
 from cvxnn.solvers.newton.systems import Linearisation, largest_square, leading_columns
 from cvxnn.solvers.rfista import RFISTA
@@ -86,7 +87,7 @@ class Newton:
     name: ClassVar[str] = "newton"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 5000}
 
-    def handles(self, problem: ConvexProblem) -> bool:
+    def handles(self, problem: Problem) -> bool:
         """Problems with the neurons' norms, whose prox is in here, and a loss with a Hessian. The
         method measures norms in units of lam, so lam = 0 is not among them."""
         penalty, loss = problem.penalty, problem.loss
@@ -99,7 +100,7 @@ class Newton:
         stop: str = "gap",
         state: Any = None,
         tol: float = 0.0,
-    ) -> Iterator[Iterate]:
+    ) -> Iterator[Iterate | Working]:
         if state is None and isinstance(problem, CReLU):
             start, _ = problem.make_feasible(start)
         weights = np.asarray(to_numpy(start), dtype=np.float64)
@@ -123,7 +124,7 @@ class Newton:
                     if output.gap > 0.5 * tol * output.objective:
                         for _ in output.proximal_step(tol):
                             n_inner += 1
-                            yield Iterate(n_inner=n_inner)
+                            yield Working(n_inner)
             except np.linalg.LinAlgError:
                 break
             yield self._iterate(problem, outputs, n_inner)
@@ -139,7 +140,7 @@ class Newton:
             raise StalledError("the point is optimal up to rounding")
         other: Any = AL() if problem.kind == "C-ReLU" else RFISTA()
         for iterate in other.iterates(problem, problem.check_weights(shown.U), stop, None, tol):
-            yield replace(iterate, state=shown.state)
+            yield replace(iterate, state=shown.state) if isinstance(iterate, Iterate) else iterate
 
     def carry_on(
         self, problem: ConvexProblem, before: Any, last: Any, share: float
@@ -154,12 +155,9 @@ class Newton:
         ]
 
     def _iterate(self, problem: ConvexProblem, outputs: list[_Output], n_inner: int) -> Iterate:
-        X = problem.operator.X
-        float64 = array_namespace(X).float64
-
         def stack(parts: list[np.ndarray]) -> Array:
             budget.look()  # these may be all blocks of many outputs
-            return like(X, np.concatenate(parts, axis=-1), dtype=float64)
+            return problem.operator_double.like(np.concatenate(parts, axis=-1))
 
         return Iterate(
             U=stack([output.all_weights() for output in outputs]),

@@ -25,10 +25,10 @@ import numpy as np
 from scipy.linalg import block_diag, lapack
 
 from cvxnn import budget, panels
-from cvxnn.arrays import Array, is_sparse, row_squares
+from cvxnn.arrays import Matrix, astype, is_sparse, row_squares
 from cvxnn.cones.sparse import Span
 from cvxnn.losses import Root
-from cvxnn.operators.dense import ExpandedMatrix
+from cvxnn.operators.base import PatternOperator
 from cvxnn.threads import cached_property
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
@@ -61,7 +61,7 @@ class Linearisation:
         return (1 - self.ratio)[:, None] * rows + along[:, None] * self.unit
 
 
-def leading_columns(X: Array) -> np.ndarray:
+def leading_columns(X: Matrix) -> np.ndarray:
     """X itself or, if it is sparse, X Q with orthonormal Q (d, RANK) such that little is left of X
     outside, by subspace iteration."""
     if not is_sparse(X):
@@ -112,7 +112,7 @@ class Faces:
             if rows.shape[1]
         ]
 
-    def columns(self, at: Linearisation, X: Array) -> tuple[np.ndarray, np.ndarray]:
+    def columns(self, at: Linearisation, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
         """X P^(1/2) by an orthonormal basis of each face, the direction of the block itself first:
         (R, n), and the block of each, (R,)."""
         d = X.shape[1]
@@ -144,7 +144,7 @@ class SparseFaces(Faces):
         self.dimension = np.array([X.shape[1] - len(rows) for rows in active])
         self._tight = [Span(X, rows) for rows in active]
 
-    def columns(self, at: Linearisation, X: Array) -> tuple[np.ndarray, np.ndarray]:
+    def columns(self, at: Linearisation, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
         columns, owner = [at.unit @ X.T], [np.arange(len(at.on))]
         rng = np.random.default_rng(0)
         for b, unit in enumerate(at.unit):
@@ -268,10 +268,10 @@ class Products:
     """What the systems of one output share that are applied by products: X in single precision and
     what is computed from it once, and the last preconditioner, which serves later systems too."""
 
-    def __init__(self, operator: ExpandedMatrix) -> None:
+    def __init__(self, operator: PatternOperator) -> None:
         self.operator = operator
-        self.X = operator.X.astype(np.float32)
-        self.row_squares = row_squares(operator.X)
+        self.X: Any = astype(operator.rows(), np.float32)
+        self.row_squares = operator.row_squares()
         self.leading = leading_columns(self.X).T
         self.entries, self.rate = operator.n * operator.d, PRODUCT_RATE
         self.share: Any = 1.0  # of the leading directions in the squares of rows

@@ -1,0 +1,91 @@
+"""What solvers, certificates and reports may ask of the data and their patterns.
+
+An operator stands for the matrix that takes the weights of all blocks to predictions. Nothing
+outside this room knows how X and the patterns are kept, so that data in another form (in files, on
+other machines) need a class here and no change elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from cvxnn.arrays import Array
+
+
+class Operator(Protocol):
+    """A linear map from weights (p, d, C) to predictions (n, C). Products are in the precision of
+    the data and are counted in the budget of the run."""
+
+    n: int  # rows
+    d: int  # columns of X, with that of ones if there is one
+    p: int  # blocks of weights
+
+    @property
+    def base(self) -> PatternOperator:
+        """The operator of the patterns without their signs; it may be this one."""
+
+    @property
+    def dtype(self) -> Any:
+        """The precision of X and of products."""
+
+    @property
+    def is_double(self) -> bool: ...
+
+    @property
+    def is_sparse(self) -> bool: ...
+
+    @property
+    def in_numpy(self) -> bool:
+        """Whether NumPy computes with the data, dense or sparse."""
+
+    @property
+    def mask(self) -> np.ndarray:
+        """The patterns as booleans: (n, patterns)."""
+
+    def rows(self, rows: slice = slice(None)) -> Array:
+        """These rows of X, or all of them."""
+
+    def like(self, values: Any, dtype: Any = None) -> Array:
+        """`values` as a dense array of the library and device, and unless given of the precision,
+        of the data."""
+
+    def forward(self, U: Array) -> Array:
+        """The predictions of weights: (p, d, C) -> (n, C)."""
+
+    def adjoint(self, R: Array) -> Array:
+        """The correlation of all blocks with residuals: (n, C) -> (p, d, C)."""
+
+    def block_norms(self) -> Array:
+        """Upper bounds of the spectral norms of the blocks: (p,)."""
+
+    def in_double(self) -> Self:
+        """The same operator in float64, which may be this one."""
+
+
+class PatternOperator(Operator, Protocol):
+    """M = [D_1 X ... D_p X], with one block for each pattern."""
+
+    @property
+    def mask_by_pattern(self) -> np.ndarray:
+        """The mask with the rows of a pattern side by side: (p, n)."""
+
+    def select(self, patterns: np.ndarray, dtype: Any = None) -> Self:
+        """The operator of these patterns (indices), in float32 or float64 if asked for."""
+
+    def with_data(self, X: Array) -> Self:
+        """The operator of other data with the same patterns."""
+
+    def with_patterns(self, mask: np.ndarray) -> Self:
+        """The operator of the same data with other patterns."""
+
+    def row_squares(self) -> np.ndarray:
+        """The squared norms of the rows of X: (n,)."""
+
+    def magnitudes(self, R: Array) -> Array:
+        """|X|'R over the rows that some pattern uses, for R >= 0: (n, C) -> (d, C). The rounding
+        error of an adjoint product is a small multiple of it, the same for all patterns."""
+
+    def kernel(self) -> Array:
+        """M M': (n, n)."""
