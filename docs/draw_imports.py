@@ -23,7 +23,7 @@ LAYERS = {
     "terms": "losses penalties patterns",
     "data": "smooth operators least_squares cones",
     "networks": "modelfile conversion export networks pruning",
-    "problems": "protocols proofs certificates problem_data problems",
+    "problems": "protocols proofs certificates problems",
     "solvers": "solvers decompositions",
     "methods": "paths verification",
     "estimators": "estimators",

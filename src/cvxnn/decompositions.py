@@ -108,7 +108,7 @@ class _Result:
     violation_bound: float | None = None
 
 
-def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Decomposition:
+def decompose(gated: Solution, method: str = "min-norm", **options: object) -> Decomposition:
     """Decompose a solution of C-GReLU onto the cones of its patterns.
 
     Parameters
@@ -284,7 +284,7 @@ def approximate(blocks: _Blocks, rho: float, tol: float, max_iter: int) -> _Resu
     tol = check_number(tol, "tol", minimum=0)
     max_iter = check_integer(max_iter, "max_iter", minimum=1)
     hinge = Shortage(blocks, rho)
-    w: Any = np.zeros((*blocks.u.shape, 1))
+    w: Array = np.zeros((*blocks.u.shape, 1))
     try:
         for n_iter, iterate in enumerate(RFISTA().iterates(hinge, w, "paper")):
             w = iterate.U
@@ -323,7 +323,7 @@ class Shortage(Smooth):
         return 0.5 * float(np.sum((h_new - h) ** 2) + 2 * np.sum(h * (h_new - new.fit)))
 
 
-FUNCTIONS: dict[str, tuple[Callable[..., _Result], dict[str, Any]]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., _Result], dict[str, object]]] = {
     "closed-form": (closed_form, {}),
     "gate": (along_gate, {}),
     "lp": (linear_program, {}),
@@ -334,7 +334,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., _Result], dict[str, Any]]] = {
 }
 
 
-def _non_zero_blocks(problem: CReLU, U: np.ndarray) -> tuple[_Blocks, tuple[Any, Any]]:
+def _non_zero_blocks(
+    problem: CReLU, U: np.ndarray
+) -> tuple[_Blocks, tuple[np.ndarray, np.ndarray]]:
     i, k = np.nonzero(np.any(U != 0, axis=1))
     stuck = np.unique(i[problem.cones.singular[i]])
     if len(stuck):
@@ -348,7 +350,7 @@ def _non_zero_blocks(problem: CReLU, U: np.ndarray) -> tuple[_Blocks, tuple[Any,
 
 
 def _assemble(
-    problem: CReLU, v: np.ndarray, w: np.ndarray, index: tuple[Any, Any]
+    problem: CReLU, v: np.ndarray, w: np.ndarray, index: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     p, d, C = problem.weight_shape[0] // 2, problem.weight_shape[1], problem.weight_shape[2]
     V, W = np.zeros((p, d, C)), np.zeros((p, d, C))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO
+from typing import BinaryIO, Protocol
 
 try:
     import fcntl
@@ -24,6 +24,12 @@ _VARIABLE = "CVXNN_MAX_BYTES"  # which replaces both
 _PIECE = 2**20
 _WRITER_SECONDS = 10.0  # to wait for somebody to write to a pipe
 _TEMPORARY = re.compile(r"\.cvxnn-[0-9a-f]{16}\.tmp")
+
+
+class Readable(Protocol):
+    """A file, or what unpacks one."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -158,13 +164,18 @@ def read_bounded(
         return _rest(file, beginning, path, most, refusal)
 
 
-def unpacked(file: Any, path: Path, most: int, refusal: type[ValueError]) -> bytes:
+def unpacked(file: Readable, path: Path, most: int, refusal: type[ValueError]) -> bytes:
     """What a compressed file holds, if that is at most `most` bytes."""
     return _rest(file, b"", path, most, refusal, "unpacked, ")
 
 
 def _rest(
-    file: Any, beginning: bytes, path: Path, most: int, refusal: type[ValueError], how: str = ""
+    file: Readable,
+    beginning: bytes,
+    path: Path,
+    most: int,
+    refusal: type[ValueError],
+    how: str = "",
 ) -> bytes:
     content = io.BytesIO()
     piece = beginning or file.read(_PIECE)

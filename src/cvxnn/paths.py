@@ -18,6 +18,7 @@ from pathlib import Path as FilePath
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
@@ -124,7 +125,7 @@ def path(
     eps: float | None = None,
     tol: float = 1e-4,
     *,
-    lams: Any = None,
+    lams: ArrayLike | None = None,
     solver: str | Solver = "auto",
     min_loss: float = 0.0,
     max_seconds: float | None = None,
@@ -228,7 +229,9 @@ _UNFINISHED = {
 }
 
 
-def _grid(problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: Any) -> np.ndarray:
+def _grid(
+    problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: ArrayLike | None
+) -> np.ndarray:
     if lams is not None:
         if n_lams is not None or eps is not None:
             raise TypeError("lams is the grid itself: n_lams and eps would not be read")

@@ -10,12 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.arrays import (
     Array,
+    Index,
     array_namespace,
     blocks,
     double,
@@ -26,6 +28,8 @@ from cvxnn.arrays import (
 )
 from cvxnn.memory import check_memory, pattern_bytes
 from cvxnn.validation import (
+    Seed,
+    check_array,
     check_features,
     check_flag,
     check_integer,
@@ -168,7 +172,12 @@ class Patterns:
 
     @classmethod
     def from_gates(
-        cls, X: Any, gates: Any, gate_bias: Any = None, *, strict: bool = False
+        cls,
+        X: ArrayLike,
+        gates: ArrayLike,
+        gate_bias: ArrayLike | None = None,
+        *,
+        strict: bool = False,
     ) -> Patterns:
         """The distinct, non-zero patterns that given gates (d, p) produce on X, order kept."""
         X = check_features(X)
@@ -186,18 +195,25 @@ class Patterns:
 
     @classmethod
     def from_mask(
-        cls, mask: Any, gates: Any = None, gate_bias: Any = None, *, strict: bool = False
+        cls,
+        mask: ArrayLike,
+        gates: ArrayLike | None = None,
+        gate_bias: ArrayLike | None = None,
+        *,
+        strict: bool = False,
     ) -> Patterns:
         """Patterns given as a boolean (n, p) mask. Without gates a solution predicts on the
         training rows only: a network needs gates to switch on new rows."""
-        return cls(mask, gates, gate_bias, strict)._distinct()
+        gates = None if gates is None else _check_gates(gates)
+        bias = None if gate_bias is None else to_numpy(check_array(gate_bias, "gate_bias"))
+        return cls(check_mask(mask), gates, bias, strict)._distinct()
 
     @classmethod
-    def from_network(cls, X: Any, network: Any, *, strict: bool = False) -> Patterns:
+    def from_network(cls, X: ArrayLike, network: object, *, strict: bool = False) -> Patterns:
         """The patterns of a network's neurons on X: a gated network's gates, which are strict or
         not by themselves, or the first-layer weights `W1` (m, d) and biases `b1` of any two-layer
         network."""
-        if hasattr(network, "gates"):
+        if _is_gated(network):
             if check_flag(strict, "strict") and not network.strict:
                 raise ValueError("strict=True, but the gates of the network are not strict")
             return cls.from_gates(X, network.gates, network.gate_bias, strict=network.strict)
@@ -212,7 +228,7 @@ class Patterns:
             raise ValueError("no patterns left: every one is the zero pattern")
         return self.select(keep)
 
-    def select(self, indices: Any) -> Patterns:
+    def select(self, indices: Index) -> Patterns:
         """The patterns at `indices` (integers, booleans or a slice), in that order."""
         chosen = np.atleast_1d(np.arange(len(self))[indices])
         if len(chosen) == 0:
@@ -278,7 +294,7 @@ class Patterns:
 
 
 def sample_patterns(
-    X: Any,
+    X: ArrayLike,
     n_patterns: int,
     *,
     gates: GateDistribution | None = None,
@@ -286,7 +302,7 @@ def sample_patterns(
     active_share: float | None = None,
     normalize: bool = False,
     strict: bool = False,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Patterns:
     """Sample at most `n_patterns` distinct, non-zero activation patterns of X.
 
@@ -438,5 +454,17 @@ def _activations_at_share(
     return mask, bias
 
 
-def _check_gates(gates: Any) -> np.ndarray:
+class _Gated(Protocol):
+    """A network whose neurons are switched by gates (d, p) with biases (p,)."""
+
+    gates: np.ndarray
+    gate_bias: np.ndarray
+    strict: bool
+
+
+def _is_gated(network: object) -> TypeGuard[_Gated]:
+    return hasattr(network, "gates")
+
+
+def _check_gates(gates: ArrayLike) -> np.ndarray:
     return double(to_numpy(check_matrix(gates, "gates", "features", "patterns")))

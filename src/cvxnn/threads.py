@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -43,7 +43,7 @@ class cached_property(functools.cached_property[T]):
     """That of the standard library without its lock, which Python 3.11 still has: one for all
     objects of a class, held while a value is computed, and for ever in a child forked then."""
 
-    def __init__(self, func: Callable[[Any], T]) -> None:
+    def __init__(self, func: Callable[..., T]) -> None:
         super().__init__(func)
         self.lock = nullcontext()
 
@@ -169,7 +169,17 @@ def _mark() -> None:
     _inside.pool = True
 
 
-def _set_threads(library: Any, number: int) -> None:
+class _Threads(Protocol):
+    """A library with threads of its own, as threadpoolctl describes one."""
+
+    filepath: str
+
+    @property
+    def num_threads(self) -> int: ...
+    def set_num_threads(self, number: int) -> None: ...
+
+
+def _set_threads(library: _Threads, number: int) -> None:
     """threadpoolctl >= 3.8 does nothing, without a word, in other threads than that which was the
     first to set a number. Here the last to leave restores it, from whatever thread."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
@@ -197,10 +207,12 @@ class _BlasLimit:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders: dict[object, int] = {}  # and their threads
-        self._libraries: list[Any] = []
+        self._libraries: list[_Threads] = []
         self._n_modules = 0  # when these were listed, which takes longer than a small solve
         self._forked_torch = False
-        self._found: dict[str, tuple[Any, int]] = {}  # libraries under the limit, and what they had
+        self._found: dict[
+            str, tuple[_Threads, int]
+        ] = {}  # libraries under the limit, and what they had
 
     def take(self, holder: object) -> None:
         with self._lock:

@@ -16,10 +16,11 @@ Nothing here is larger than A itself.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import csc_array, eye_array, hstack, vstack
 
 from cvxnn import budget
@@ -40,6 +41,7 @@ NEW_ROWS = 100  # of a linear program that are added at a time, and two for each
 ALIKE = 1e-3  # the largest entry of a column of unit rows that needs no units of its own
 WIDEST = 1e12  # the largest point with residuals of 1 that is looked for
 MAX_DENSE = 2**24  # entries of sparse rows that are made dense
+Bounds: TypeAlias = tuple[float | None, float | None]  # of a variable
 METHODS = ("highs", "highs-ipm", "highs-ds")
 
 
@@ -56,7 +58,12 @@ class Search(NamedTuple):
     gamma: np.ndarray
 
 
-def nudge(gate: np.ndarray, residual: np.ndarray, tied: np.ndarray, change: Any) -> Any:
+def nudge(
+    gate: np.ndarray,
+    residual: np.ndarray,
+    tied: Matrix,
+    change: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray | None:
     """A point of the interior of a cone near a gate of it: `residual` are the products of its rows
     with the gate, `tied` those rows that tie with it (m, d), and `change(v)` gives the products
     with any v. Every direction that all tied rows have a positive product with will do, and where
@@ -108,7 +115,7 @@ def _relative_interior(A: Matrix, start: np.ndarray | None) -> tuple[np.ndarray,
     m, d = A.shape
     if is_sparse(A) and m * min(m, d) > MAX_DENSE:
         return _by_sparse_program(A)
-    basis: Any = None  # of the subspace that is searched: the whole space
+    basis: np.ndarray | None = None  # of the subspace that is searched: the whole space
     if d > m:  # nothing happens outside the span of the rows
         basis = np.linalg.qr(A.toarray().T if is_sparse(A) else A.T)[0]
     elif is_sparse(A):
@@ -229,7 +236,7 @@ def _by_sparse_program(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
     return answer.x[:d], answer.x[d:] < 0.5
 
 
-def _solve(c: np.ndarray, A: Any, b: np.ndarray, bounds: list[Any]) -> Any:
+def _solve(c: np.ndarray, A: csc_array, b: np.ndarray, bounds: Sequence[Bounds]) -> OptimizeResult:
     """The first answer of the methods of HiGHS; that there is none counts as one."""
     for method in METHODS:
         budget.look()
@@ -240,7 +247,7 @@ def _solve(c: np.ndarray, A: Any, b: np.ndarray, bounds: list[Any]) -> Any:
     return answer
 
 
-def _beside(A: Matrix, other: Any) -> Any:
+def _beside(A: Matrix, other: np.ndarray | csc_array) -> csc_array:
     return hstack([csc_array(A), csc_array(other)], format="csc")
 
 

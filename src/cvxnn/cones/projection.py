@@ -8,7 +8,6 @@ and drops those whose multiplier turns negative.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,10 +37,10 @@ class ActiveRows:
             np.zeros(n_blocks, dtype=np.int64),
         )
 
-    def select(self, index: Any) -> ActiveRows:
+    def select(self, index: slice | np.ndarray) -> ActiveRows:
         return ActiveRows(self.rows[index], self.gamma[index], self.count[index])
 
-    def store(self, index: Any, other: ActiveRows) -> None:
+    def store(self, index: slice | np.ndarray, other: ActiveRows) -> None:
         self.rows[index], self.gamma[index], self.count[index] = (
             other.rows,
             other.gamma,

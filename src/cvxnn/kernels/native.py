@@ -10,12 +10,15 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cvxnn import threads
 from cvxnn.arrays import Array
+
+if TYPE_CHECKING:
+    from ctypes import _CArgObject as Flag  # what `byref` makes
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
 _SOURCES = [Path(__file__).with_name(name) for name in ("kernels.h", "native.c", "products.c")]
@@ -26,7 +29,7 @@ _INT, _SIZE, _REAL, _DATA = ctypes.c_int, ctypes.c_int64, ctypes.c_double, ctype
 _FLAG = ctypes.POINTER(ctypes.c_int)
 _HINGES = [_SIZE, _DATA, _SIZE, _DATA, _DATA, _DATA, _REAL]
 _PRODUCT = [_SIZE] * 6 + [_DATA] * 4 + [_FLAG]
-_Prototypes = dict[str, tuple[Any, list[Any]]]
+_Prototypes = dict[str, tuple[type | None, list[type]]]
 _OF_EACH_PRECISION: _Prototypes = {
     "nonzero_blocks": (_SIZE, [_SIZE, _SIZE, _DATA, _DATA]),
     "forward": (_INT, _PRODUCT),
@@ -55,7 +58,7 @@ SCANS, SCANS_A_FEATURE = 20, 10  # of all rows, for a projection from nowhere
 
 
 @cache
-def library() -> Any:
+def library() -> ctypes.CDLL | None:
     """The loaded library, or None."""
     if os.environ.get("CVXNN_NATIVE", "1") == "0" or not _LIBRARY.is_file():
         return None
@@ -78,7 +81,14 @@ def library() -> Any:
     return kernels
 
 
-def _is_current(kernels: Any) -> bool:
+def _loaded() -> ctypes.CDLL:
+    """The library, for callers that have made sure that there is one."""
+    kernels = library()
+    assert kernels is not None
+    return kernels
+
+
+def _is_current(kernels: ctypes.CDLL) -> bool:
     """Whether these kernels were compiled from the sources beside them, where there are any."""
     if not all(source.is_file() for source in _SOURCES):
         return True
@@ -143,9 +153,9 @@ def project_blocks(
     offsets = None if offsets is None else _doubles(offsets)
     result = np.empty_like(points)
 
-    def run(part: slice, stop: Any) -> None:
+    def run(part: slice, stop: Flag) -> None:
         rows[part], gamma[part], count[part] = (array[part] for array in start)
-        failed = library().project_blocks(
+        failed = _loaded().project_blocks(
             n,
             d,
             _pointer(X),
@@ -184,8 +194,8 @@ def hinge_coefficients(
     (k, n)."""
     products, coefficients = _doubles(products), np.empty(products.shape)
 
-    def run(part: slice, stop: Any) -> None:
-        library().hinge_coefficients(
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().hinge_coefficients(
             *_hinge_arguments(signs, block[part], pattern, gamma, delta),
             _pointer(products[part]),
             _pointer(coefficients[part]),
@@ -209,8 +219,8 @@ def hinge_divergence(
     products with all rows of X."""
     new, old, divergence = _doubles(new), _doubles(old), np.empty(len(block))
 
-    def run(part: slice, stop: Any) -> None:
-        library().hinge_divergence(
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().hinge_divergence(
             *_hinge_arguments(signs, block[part], pattern, gamma, delta),
             _pointer(new[part]),
             _pointer(old[part]),
@@ -232,8 +242,8 @@ def pack_bits(mask: np.ndarray) -> np.ndarray:
     n, p = mask.shape
     mask, bits = np.ascontiguousarray(mask, dtype=np.bool_), _words(n, p)
 
-    def run(part: slice, stop: Any) -> None:
-        library().pack_bits(part.start, part.stop, n, p, _pointer(mask), _pointer(bits), stop)
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().pack_bits(part.start, part.stop, n, p, _pointer(mask), _pointer(bits), stop)
 
     _share(run, len(bits), 32 * p / BIT_RATE)
     return bits
@@ -244,8 +254,8 @@ def transpose_bits(bits: np.ndarray, n: int) -> np.ndarray:
     p = bits.shape[1]
     bits, result = np.ascontiguousarray(bits), _words(p, n)
 
-    def run(part: slice, stop: Any) -> None:
-        library().transpose_bits(
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().transpose_bits(
             part.start, part.stop, n, p, _pointer(bits), _pointer(result), stop
         )
 
@@ -256,7 +266,7 @@ def transpose_bits(bits: np.ndarray, n: int) -> np.ndarray:
 def nonzero_blocks(U: np.ndarray) -> np.ndarray:
     """The indices of the blocks of U (p, d, C) that are not zero."""
     U, indices = np.ascontiguousarray(U), np.empty(len(U), dtype=np.int64)
-    count = getattr(library(), f"nonzero_blocks_{_C_NAMES[U.dtype]}")
+    count = getattr(_loaded(), f"nonzero_blocks_{_C_NAMES[U.dtype]}")
     size = U.size // max(1, len(U))
     return indices[: count(len(U), size, _pointer(U), _pointer(indices))]
 
@@ -281,11 +291,11 @@ def _multiply(
     name: str, bits: np.ndarray, X: np.ndarray, factor: np.ndarray, p: int, result: np.ndarray
 ) -> np.ndarray:
     (n, d), C = X.shape, factor.shape[-1]
-    multiply = getattr(library(), f"{name}_{_C_NAMES[X.dtype]}")
+    multiply = getattr(_loaded(), f"{name}_{_C_NAMES[X.dtype]}")
     X, factor = np.ascontiguousarray(X), np.ascontiguousarray(factor, dtype=X.dtype)
     arrays = [_pointer(array) for array in (bits, X, factor, result)]
 
-    def run(part: slice, stop: Any) -> None:
+    def run(part: slice, stop: Flag) -> None:
         if multiply(part.start, part.stop, n, p, d, C, *arrays, stop):
             raise MemoryError("no memory for the products")
 
@@ -300,7 +310,7 @@ def _words(rows: int, columns: int) -> np.ndarray:
 
 def _hinge_arguments(
     signs: np.ndarray, block: np.ndarray, pattern: np.ndarray, gamma: np.ndarray, delta: float
-) -> tuple[Any, ...]:
+) -> tuple[int, ctypes.c_void_p, int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, float]:
     return (
         signs.shape[1],
         _pointer(signs),
@@ -313,7 +323,7 @@ def _hinge_arguments(
 
 
 def _share(
-    run: Callable[[slice, Any], None],
+    run: Callable[[slice, Flag], None],
     n_blocks: int,
     seconds: float,
     *,

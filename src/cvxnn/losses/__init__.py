@@ -30,6 +30,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.arrays import Array
 from cvxnn.losses.base import Loss, Root, WeightedLoss
@@ -77,7 +78,7 @@ def make_loss(
     loss: str | LossChoice,
     Y: Array,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     intercept: bool = False,
     huber_delta: float | None = None,
 ) -> Loss:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from cvxnn.arrays import Array
 
@@ -47,7 +48,7 @@ class Operator(Protocol):
     def rows(self, rows: slice = slice(None)) -> Array:
         """These rows of X, or all of them."""
 
-    def like(self, values: Any, dtype: Any = None) -> Array:
+    def like(self, values: ArrayLike, dtype: object = None) -> Array:
         """`values` as a dense array of the library and device, and unless given of the precision,
         of the data."""
 
@@ -71,7 +72,7 @@ class PatternOperator(Operator, Protocol):
     def mask_by_pattern(self) -> np.ndarray:
         """The mask with the rows of a pattern side by side: (p, n)."""
 
-    def select(self, patterns: np.ndarray, dtype: Any = None) -> Self:
+    def select(self, patterns: np.ndarray, dtype: DTypeLike | None = None) -> Self:
         """The operator of these patterns (indices), in float32 or float64 if asked for."""
 
     def with_data(self, X: Array) -> Self:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -317,8 +317,8 @@ class Lagrangian(Smooth):
         for part in self._parts(active):
             chosen = active[part]
             if self.compiled:
-                products = new[chosen] @ self.X.T, old[chosen] @ self.X.T
-                total += native.hinge_divergence(*products, *self._hinge_terms(chosen))
+                after, before = new[chosen] @ self.X.T, old[chosen] @ self.X.T
+                total += native.hinge_divergence(after, before, *self._hinge_terms(chosen))
                 continue
             slack_new = self._slack(new, chosen)
             hinge_new = np.maximum(slack_new, 0.0)
@@ -327,7 +327,9 @@ class Lagrangian(Smooth):
             total += float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
         return total
 
-    def _hinge_terms(self, chosen: np.ndarray) -> tuple[Any, ...]:
+    def _hinge_terms(
+        self, chosen: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
         return self.signs, chosen, self.pattern, self.gamma, self.delta
 
     def _parts(self, active: np.ndarray) -> Iterator[slice]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from cvxnn.arrays import Array
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.protocols import Problem
 
 
@@ -35,8 +36,8 @@ class Iterate:
     residual: float | None = None
     step_size: float | None = None
     n_inner: int = 1
-    state: Any = None
-    active: Any = None
+    state: object = None
+    active: ActiveRows | None = None
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from typing import Any
 
 from cvxnn import budget
 from cvxnn.arrays import Array
 from cvxnn.budget import Budget, OutOfTimeError
 from cvxnn.certificates import Certificate, Proof, lower_bound_of, prove, relative_gap
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.proofs import PRECISE
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
@@ -55,9 +55,9 @@ class Run:
         self.history: list[Progress] = []
         self.best_U: Array | None = None
         self.best_Theta: Array | None = None
-        self.best_active: Any = None
+        self.best_active: ActiveRows | None = None
         self.objective, self.lower_bound = math.inf, -math.inf
-        self.state: Any = None
+        self.state: object = None
         self.n_iter = -1  # the first iterate is the start
         self.proof: Proof | None = None
         self.confirm_below = tol
@@ -66,7 +66,7 @@ class Run:
         self._passes_before, self._started = spent.passes.total, spent.taken
 
     def steps(
-        self, method: Solver, start: Array, state: Any
+        self, method: Solver, start: Array, state: object
     ) -> Generator[None, None, tuple[Status, str]]:
         """Take iterates, one at a time, until one meets the tolerance or a limit; how it ended,
         and details."""
@@ -214,6 +214,7 @@ class Run:
         return False
 
     def _prove(self, enough: float = -1.0, bounded: bool = True) -> Proof:
+        assert self.best_U is not None
         return prove(
             self.problem,
             self.best_U,

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cvxnn.arrays import to_numpy
+from cvxnn.arrays import Weights, to_numpy
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.digits import text_above, text_below
 from cvxnn.networks import TwoLayerNetwork
@@ -161,7 +161,7 @@ def verify(solution: Solution) -> Verification:
 def verify_network(
     network: TwoLayerNetwork,
     program: Program,
-    dual: Any,
+    dual: ArrayLike,
     certificate: Certificate,
     *,
     scales: Scales | None = None,
@@ -240,7 +240,7 @@ _MEANING = {
 }
 
 
-def _weights(program: Program, weights: Any) -> tuple[np.ndarray, bool]:
+def _weights(program: Program, weights: Weights) -> tuple[np.ndarray, bool]:
     """Blocks (p, d, C), for C-ReLU (2p, d, C) with those of V first; whether they are float32."""
     parts = weights if program.cones and isinstance(weights, (tuple, list)) else [weights]
     U = np.concatenate([to_numpy(check_array(part, "weights")) for part in parts])

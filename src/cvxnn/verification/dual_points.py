@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from cvxnn.arrays import to_numpy
@@ -47,7 +47,11 @@ RADIUS = 10.0
 
 
 def bound_of(
-    program: Program, dual: Any, multipliers: Multipliers | None, radius: float | None, size: float
+    program: Program,
+    dual: ArrayLike,
+    multipliers: Multipliers | None,
+    radius: float | None,
+    size: float,
 ) -> tuple[float, str]:
     """The bound of the best scaling of the dual point, or 0, which no value is below; and how."""
     Theta = to_numpy(check_array(dual, "dual")).astype(np.float64)

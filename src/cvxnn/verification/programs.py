@@ -12,15 +12,14 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize
-from scipy.sparse import issparse
 from scipy.special import expit, logsumexp, softmax
 
-from cvxnn.arrays import to_numpy
-from cvxnn.networks import GatedReLUNetwork
+from cvxnn.arrays import is_sparse, to_numpy
+from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.protocols import Problem
 from cvxnn.validation import check_array
 from cvxnn.verification.exact import Exact, log_of_sum, quotients, roots, stacked
@@ -78,9 +77,9 @@ class Program:
 
     @classmethod
     def of(cls, problem: Problem) -> Program:
-        X: Any = problem.operator.rows()
+        X = problem.operator.rows()
         return cls(
-            X=(X.toarray() if issparse(X) else to_numpy(X)).astype(np.float64),
+            X=(X.toarray() if is_sparse(X) else to_numpy(X)).astype(np.float64),
             mask=problem.patterns.mask,
             Y=to_numpy(problem.loss.Y).astype(np.float64),
             weight=to_numpy(problem.loss.row_weight)[:, 0],
@@ -97,7 +96,9 @@ class Program:
 # -- losses and penalties
 
 
-def loss_above(program: Program, Z: Exact, rows: slice = slice(None), spread: Any = None) -> Exact:
+def loss_above(
+    program: Program, Z: Exact, rows: slice = slice(None), spread: Exact | None = None
+) -> Exact:
     """f from above, of predictions Z (n, C), or the part of it that belongs to some rows. Losses of
     residuals are told the `spread` of targets by which predictions are still to be divided."""
     weight, Y = Exact.of(program.weight[rows]), Exact.of(program.Y[rows])
@@ -138,7 +139,7 @@ def penalty_above(program: Program, U: np.ndarray) -> Exact:
     squares = blocks * blocks
     if program.penalty == "l2":
         return (lam * squares.sum()).times_two_to(-1)
-    axis: Any = 1 if program.penalty == "neuron" else (0, 2)
+    axis: int | tuple[int, int] = 1 if program.penalty == "neuron" else (0, 2)
     return lam * roots(squares.sum(axis), up=True).sum()
 
 
@@ -165,7 +166,7 @@ def largest_violation(program: Program, outside: Exact) -> float:
     return float(max(distances.max(), math.ulp(0.0)))
 
 
-def good_bias(program: Program, Z: Exact, given: Any) -> Exact:
+def good_bias(program: Program, Z: Exact, given: ArrayLike | None) -> Exact:
     """The output bias (C,): the given one, or a good one. Any is right."""
     if not program.output_bias:
         return Exact.of(np.zeros(program.Y.shape[1]))
@@ -247,7 +248,9 @@ class NetworkValue:
     size: float
 
 
-def network_value(network: Any, program: Program, scales: Scales | None = None) -> NetworkValue:
+def network_value(
+    network: TwoLayerNetwork, program: Program, scales: Scales | None = None
+) -> NetworkValue:
     """The value of a network: with W1' = W1 o spread and b1' = b1 + W1 mean it takes the program's
     rows, and its outputs less `target_mean`, over `target_spread`, are those of the program. A
     gated neuron is on where the pattern is that its gate has."""
@@ -282,7 +285,9 @@ def network_value(network: Any, program: Program, scales: Scales | None = None) 
     return NetworkValue(objective, strangers, size.sum().above())
 
 
-def _gated_bits(network: Any, program: Program, scales: Scales) -> tuple[np.ndarray, int]:
+def _gated_bits(
+    network: GatedReLUNetwork, program: Program, scales: Scales
+) -> tuple[np.ndarray, int]:
     """Where gated neurons are on, (n, m): as the pattern says that their gates have, and for those
     that have none, as their gates say; and how many these are. Of several patterns that fit, up to
     rounding, it is the one that fits best."""
