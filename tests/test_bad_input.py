@@ -550,7 +550,7 @@ COLUMNS = {
     "numbers of size 1e300": fits("", scaled("b", 1e300), as_good),
     "numbers of size 1e-300": fits("", scaled("b", 1e-300), as_good),
     "denormal numbers": fits(
-        "columns of X that are too small to be scaled are as good as zero: 'b'", scaled("b", 1e-310)
+        "these columns of X are too small to be scaled and count as zero: 'b'", scaled("b", 1e-310)
     ),
     "missing values": fits("missing values are filled in and marked: 'b'", with_cell("b", 9, "")),
     "missing values, refused": fit_to(

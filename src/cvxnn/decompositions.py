@@ -116,7 +116,7 @@ def decompose(gated: Solution, method: str = "min-norm", **options: object) -> D
     gated : a `Solution` of a `CGReLU` problem.
     method :
         "closed-form"     for data of full row rank; one pseudo-inverse.
-        "gate"            w along the gate: at once, with large norms.
+        "gate"            w along the gate: immediate, but with large norms.
         "lp"              any feasible point, by linear programming (HiGHS).
         "least-distance"  the smallest ||w||.
         "min-norm"        the smallest ||v|| + ||w||, by projections (default).
@@ -266,7 +266,9 @@ def conic(blocks: _Blocks, backend: str) -> _Result:
         zip(blocks.u, blocks.signs, blocks.shortage(), strict=True)
     ):
         budget.look()
-        size = np.linalg.norm(row)  # cones: solve for a unit block, whatever the units
+        size = np.linalg.norm(
+            row
+        )  # cones can be scaled: solve for a unit block, whatever the units
         u.value, signs.value, b.value = row / size, sign.astype(float), short / size
         program.solve(solver=backend)
         if w.value is None:
@@ -292,7 +294,7 @@ def approximate(blocks: _Blocks, rho: float, tol: float, max_iter: int) -> _Resu
             if iterate.residual <= tol or n_iter >= max_iter:
                 break
     except StalledError:
-        pass  # as good as rounding lets it be
+        pass  # solved as well as rounding allows
     singular_values = _singular_values(blocks.X)
     bound = 2 * rho / singular_values[-1] if _full_row_rank(blocks.X, singular_values) else None
     return _Result(w[:, :, 0], violation_bound=bound)
@@ -389,7 +391,8 @@ def _tight_row_bounds(blocks: _Blocks, active: ActiveRows) -> np.ndarray:
 
 
 def _singular_values(X: np.ndarray) -> np.ndarray:
-    """Of X with no more rows than columns, which alone may have full row rank; else none."""
+    """The singular values of X, or a single zero if X has more rows than columns and so cannot
+    have full row rank."""
     n, d = X.shape
     return np.linalg.svd(X, compute_uv=False) if n <= d else np.zeros(1)
 

@@ -90,7 +90,7 @@ def cholesky(K: np.ndarray) -> np.ndarray | None:
 
 def cholesky_solve(L: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(L L')^-1 b."""
-    if len(L) == 0:  # LAPACK wants at least one
+    if len(L) == 0:  # LAPACK refuses empty matrices
         return b
     potrs = lapack.spotrs if L.dtype == np.float32 else lapack.dpotrs
     return potrs(L.T, b.astype(L.dtype, copy=False), lower=0)[0]

@@ -40,10 +40,12 @@ from cvxnn.validation import (
     check_vector,
 )
 
-SMALLEST = 1e-304  # unit in which a column can be measured: weights are as large as its inverse
+# The smallest norm that a column is divided by. Weights grow with its inverse, and would overflow.
+SMALLEST = 1e-304
 _BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
-_ONE = 1e-100  # a column of numbers below this, and of unit scale, was left as it is
-_CHECK_FLOPS = 2 * 10**9  # effort spent on finding out whether patterns belong to given data
+# A non-zero column with the scale 1 and no entry above this was too small to be scaled.
+_TINY_COLUMN = 1e-100
+_CHECK_FLOPS = 2 * 10**9  # operations spent on checking that patterns belong to the data
 
 
 class GateDistribution(Protocol):
@@ -225,7 +227,7 @@ class Patterns:
     def _distinct(self) -> Patterns:
         keep, _ = distinct_patterns(self.mask)
         if len(keep) == 0:
-            raise ValueError("no patterns left: every one is the zero pattern")
+            raise ValueError("no patterns left: all of them are zero")
         return self.select(keep)
 
     def select(self, indices: Index) -> Patterns:
@@ -263,7 +265,7 @@ class Patterns:
 
     def check_belong_to(self, X: Array) -> None:
         """Raise unless these are patterns of X: the shapes fit, and on rows spread over X the
-        gates reproduce the mask (products within rounding of zero are not held against it)."""
+        gates reproduce the mask. Products within rounding of zero may have either sign."""
         n, d = X.shape
         if self.n_samples != n:
             raise ValueError(
@@ -327,7 +329,10 @@ def sample_patterns(
     if active_share is not None:
         active_share = check_number(active_share, "active_share", minimum=0, strict=True, maximum=1)
         if bias:
-            raise TypeError("bias draws the biases of gates, active_share sets them: give one")
+            raise TypeError(
+                "give bias or active_share, not both: one draws the biases of gates, the other "
+                "computes them"
+            )
     rng = check_random_state(random_state)
     n, d = X.shape
     check_memory(pattern_bytes(n, d, p), "patterns", n=n, d=d, p=p)
@@ -378,7 +383,7 @@ def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_norms(X: Array) -> np.ndarray:
-    """Column norms of X, with 1 for zero columns: what columns are divided by to unitise them."""
+    """The norms of the columns of X, with 1 for zero columns."""
     # the largest entry is taken out, so that no square over- or underflows
     largest = largest_entries(X)
     largest = np.where(largest > 0, largest, 1.0)
@@ -391,8 +396,8 @@ def column_norms(X: Array) -> np.ndarray:
 
 
 def unit_scale(X: Array) -> np.ndarray:
-    """What columns are divided by to unitise them: their norms, but 1 for columns so small that
-    weights for them would overflow. Those stay next to zero; `warn_about_small` says so."""
+    """What columns are divided by to get unit norm: their norms, but 1 for columns so small that
+    weights for them would overflow. Those stay close to zero, and `warn_about_small` says so."""
     norms = column_norms(X)
     return np.where(norms < SMALLEST, 1.0, norms)
 
@@ -400,19 +405,19 @@ def unit_scale(X: Array) -> np.ndarray:
 def warn_about_small(
     X: Array, scale: np.ndarray, names: Sequence[str] | None = None, *, stacklevel: int
 ) -> None:
-    """Warn about columns of X that are not zero, but too small for the scale that they need."""
+    """Warn about columns of X that are not zero, but too small to be scaled."""
     largest = largest_entries(X)
-    small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _ONE))
+    small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _TINY_COLUMN))
     if len(small) == 0:
         return
     listing = ", ".join(
-        f"{k if names is None else repr(names[k])} (no number above {largest[k]:.2g})"
+        f"{k if names is None else repr(names[k])} (largest entry {largest[k]:.2g})"
         for k in small[:5]
     )
     more = f" and {len(small) - 5} more" if len(small) > 5 else ""
     warnings.warn(
-        f"columns of X that are too small to be scaled are as good as zero: {listing}{more}; "
-        "take other units for them",
+        f"these columns of X are too small to be scaled and count as zero: {listing}{more}; "
+        "use other units for them",
         UserWarning,
         stacklevel=stacklevel + 1,
     )

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from cvxnn.problems import CReLU
     from cvxnn.protocols import Problem
 
-MARGIN = 2.0**-46  # relative; what a checker may lose by its own arithmetic
+MARGIN = 2.0**-46  # relative; room for the rounding of whoever checks the bound
 PRECISE = 1e-12  # error of the dual constraint, relative to its limit, that needs no splitting
-RADIUS = 10.0  # at lam = 0 a bound is claimed for weights so many times as large as those given
+RADIUS = 10.0  # at lam = 0 a bound covers weights up to this many times the size of those given
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +93,8 @@ def has_cones(problem: Problem) -> TypeGuard[CReLU]:
 
 
 def obstacles(problem: Problem) -> tuple[str, ...]:
-    """What stands in the way of a proof, in words: a loss or a penalty of somebody's own, or
-    arithmetic that is not IEEE's."""
+    """What stands in the way of a proof, in words: a loss or a penalty that does not bound its
+    rounding errors, or arithmetic that is not IEEE's."""
     found = []
     for part, name in ((problem.loss, problem.loss_name), (problem.penalty, problem.penalty_name)):
         if not offers(part, "declares_rounding"):

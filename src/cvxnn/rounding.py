@@ -2,8 +2,8 @@
 
 A `Ball` is a centre and a radius; the real number that it stands for is within the radius of the
 centre. Assumed of the machine are the IEEE operations + - * / sqrt in double precision, rounded to
-nearest, with numbers below 2^-1022 (`gradual_underflow` tells); not the order of a sum, nor how
-accurate its log and exp are. With u = 2^-53,
+nearest, with numbers below 2^-1022 (`gradual_underflow` checks that). Nothing is assumed about the
+order of sums, nor about the accuracy of log and exp. With u = 2^-53,
 
     |fl(a op b) - (a op b)| <= u |fl(a op b)|,   plus 2^-1022 where a product or quotient underflows
     |fl(sum) - sum| <= slack(k) sum |terms|      for at most k roundings on the way of any term
@@ -34,7 +34,7 @@ _SMALLEST_LOG = 1e-290  # smaller arguments count as zero in -q log q, which is 
 
 def gradual_underflow() -> bool:
     """Whether there are numbers between 0 and 2^-1022. Some libraries switch them off for a thread
-    to gain speed, and then sums of small numbers are not what they are taken for here."""
+    to gain speed; then sums of small numbers have errors that are not bounded here."""
     return bool(np.all(np.full(8, TINY) / 2 > 0)) and TINY / 2 > 0
 
 
@@ -78,7 +78,7 @@ def depth(n: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """Numbers within `rad` of `mid`, elementwise; operands that are no balls are exact."""
+    """Numbers within `rad` of `mid`, elementwise; operands that are not balls count as exact."""
 
     mid: np.ndarray
     rad: np.ndarray | float = 0.0

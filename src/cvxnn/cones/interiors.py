@@ -35,10 +35,10 @@ from cvxnn.arrays import (
 
 TIE = 1e-9  # a residual of unit vectors below this is a tie
 NARROW = 1e-12  # residuals of interior points are above this, which is far more than rounding
-SURE = 1e-5  # a t below this may be an error of the linear program
+SURE = 1e-5  # a t below this may be due to the tolerances of the linear program
 CENTRED = 0.1  # residuals of a point that is good enough, relative to t
-NEW_ROWS = 100  # of a linear program that are added at a time, and two for each column
-ALIKE = 1e-3  # the largest entry of a column of unit rows that needs no units of its own
+NEW_ROWS = 100  # rows added to a linear program at a time, besides two for each column
+ALIKE = 1e-3  # a column of unit rows with an entry above this needs no rescaling
 WIDEST = 1e12  # the largest point with residuals of 1 that is looked for
 MAX_DENSE = 2**24  # entries of sparse rows that are made dense
 Bounds: TypeAlias = tuple[float | None, float | None]  # of a variable
@@ -89,14 +89,16 @@ def strict_point(A: Matrix, start: np.ndarray | None = None) -> Search:
     if search.point is None and t <= SURE:
         search.run_scaled()
     if search.point is None and t > SURE:
-        raise InteriorError(f"the linear program promises {t:.1g}, and its point is not inside")
+        raise InteriorError(
+            f"the linear program claims a slack of {t:.1g}, but its point is not inside"
+        )
     return Search(search.point, search.rows, search.gamma)
 
 
 def relative_interior(A: Matrix, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A point of the relative interior of {v : A v >= 0}, and the rows that are orthogonal to all
-    of it, (m,) boolean. Columns of unlike units, which linear programs cannot cope with, are
-    measured in their own."""
+    of it, (m,) boolean. Columns in very different units, on which linear programs fail, are
+    rescaled first."""
     largest = largest_entries(A)
     units = np.where(largest > 0, largest, 1.0)
     if units.min() > ALIKE:
@@ -116,7 +118,7 @@ def _relative_interior(A: Matrix, start: np.ndarray | None) -> tuple[np.ndarray,
     if is_sparse(A) and m * min(m, d) > MAX_DENSE:
         return _by_sparse_program(A)
     basis: np.ndarray | None = None  # of the subspace that is searched: the whole space
-    if d > m:  # nothing happens outside the span of the rows
+    if d > m:  # rows do not constrain what is orthogonal to all of them
         basis = np.linalg.qr(A.toarray().T if is_sparse(A) else A.T)[0]
     elif is_sparse(A):
         A = A.toarray()
@@ -237,7 +239,7 @@ def _by_sparse_program(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _solve(c: np.ndarray, A: csc_array, b: np.ndarray, bounds: Sequence[Bounds]) -> OptimizeResult:
-    """The first answer of the methods of HiGHS; that there is none counts as one."""
+    """The answer of the first method of HiGHS that has one; "infeasible" is an answer, too."""
     for method in METHODS:
         budget.look()
         limits = budget.limits_of_highs()

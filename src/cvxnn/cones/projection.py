@@ -135,7 +135,8 @@ class Projection:
         leaving = bad & (ratio <= step * (1 + 1e-12))
         before = gamma.copy()
         gamma[partial] = np.where(leaving, -1.0, np.maximum(moved, 0.0))[partial]
-        # the row added last, thrown out again at once: its violation was rounding
+        # A row that was added last and leaves at once: its violation was rounding. Without the ban
+        # it would come and go forever.
         last = self.state.count[live] - 1
         at = np.arange(len(live)), np.maximum(last, 0)
         bounced = partial & (last >= 0) & leaving[at] & (before[at] == 0)
@@ -143,7 +144,7 @@ class Projection:
         self.banned[live] = np.where(bounced, rows, self.banned[live])
 
     def _drop_zero_rows(self, blocks_: np.ndarray, k: int) -> None:
-        """Remove the rows marked by a negative multiplier and close the ranks."""
+        """Remove the rows marked by a negative multiplier and close the gaps."""
         gamma, rows = self.state.gamma[blocks_, :k], self.state.rows[blocks_, :k]
         unused = np.arange(k) >= self.state.count[blocks_][:, None]
         leaving = (gamma < 0) | unused
@@ -158,9 +159,8 @@ class Projection:
         w = self.result[live]
         size = np.linalg.norm(w, axis=1)
         if self.offsets is None:
-            full = (
-                self.state.count[live] == self.X.shape[1]
-            )  # nothing but zero is tight on all these
+            # with as many active rows as features, only zero is tight on all of them
+            full = self.state.count[live] == self.X.shape[1]
             zero = full | (size <= ZERO * self._scale(live))
             self.result[live[zero]] = 0.0
             reached = zero | (size <= self.enough[live])

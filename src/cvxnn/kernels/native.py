@@ -54,7 +54,8 @@ _PROTOTYPES: _Prototypes = {
 
 # What one thread does in a second: products with packed bits, steps of hinges, entries of masks.
 PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 2e8, 5e9
-SCANS, SCANS_A_FEATURE = 20, 10  # of all rows, for a projection from nowhere
+# Scans of all rows that a projection without a warm start takes: so many, and more a feature.
+SCANS, SCANS_A_FEATURE = 20, 10
 
 
 @cache
@@ -330,7 +331,7 @@ def _share(
     least: int = 8,
     per_worker: int = 4,
 ) -> None:
-    """Run over all blocks, of so many seconds each, shared among threads: ctypes lets go of the
+    """Run over all blocks, of so many seconds each, shared among threads: ctypes releases the
     interpreter lock. Blocks are independent, so the result does not depend on how they are shared.
     The kernels return early once the flag is set that `run` hands to them."""
     stop = ctypes.c_int(0)

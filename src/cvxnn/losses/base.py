@@ -232,8 +232,9 @@ class CurvedLoss(Protocol):
 
 
 def column_roots(loss: CurvedLoss, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """The b at which the columns of grad f(Z + 1 b') sum to zero, where outputs are not coupled:
-    Newton steps as long as they halve, else the bracket is halved, or looked for."""
+    """The b at which the columns of grad f(Z + 1 b') sum to zero, where outputs are not coupled.
+    Newton steps are taken while each is at most half the last one. Otherwise the bracket is
+    bisected or, while there is none, searched for with steps that double."""
     b, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
     reach, last = np.ones_like(b), np.full_like(b, 2.0)
     for _ in range(200):

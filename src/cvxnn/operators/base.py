@@ -1,7 +1,7 @@
 """What solvers, certificates and reports may ask of the data and their patterns.
 
 An operator stands for the matrix that takes the weights of all blocks to predictions. Nothing
-outside this room knows how X and the patterns are kept, so that data in another form (in files, on
+outside this package knows how X and the patterns are stored, so data in another form (in files, on
 other machines) need a class here and no change elsewhere.
 """
 

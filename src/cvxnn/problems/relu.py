@@ -84,9 +84,9 @@ class CReLU(ConvexProblem):
             if singular == "raise":
                 found = np.flatnonzero(cones.singular).tolist()
                 raise ValueError(f"patterns: the cones of {found} are singular")
-            foreign = not data.bias and np.any(patterns.gate_bias)  # None is as good as zeros
+            unused_bias = not data.bias and bool(np.any(patterns.gate_bias))  # false for None
             patterns, treated = treat_singular(patterns, cones, data.column_scale, data.bias)
-            warnings.warn(_in_short(treated, bool(foreign)), PatternWarning, stacklevel=stacklevel)
+            warnings.warn(_summary(treated, unused_bias), PatternWarning, stacklevel=stacklevel)
             data = data.with_patterns(patterns)
             cones, notes = _make_cones(data), notes + treated
         self._pose(data, lam)
@@ -192,7 +192,7 @@ class CReLU(ConvexProblem):
         self, rows: np.ndarray, Theta: Array, start: ActiveRows | None, in_place: bool = False
     ) -> tuple[np.ndarray, ActiveRows]:
         """Project those of the flat blocks -G that are too large for the scaling that would be
-        best: their indices and active rows."""
+        best; returns their indices and active rows."""
         C = self.weight_shape[2]
         tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
         enough = np.tile(self.lam / np.maximum(np.abs(tau), 1e-300), self.weight_shape[0])
@@ -215,11 +215,13 @@ class CReLU(ConvexProblem):
         row = active.rows[at, place]
         with np.errstate(over="ignore"):
             gamma = active.gamma[at, place] / self.cones.row_norms[row]
-        some = np.isfinite(gamma)  # rows next to zero may do without theirs
+        some = np.isfinite(
+            gamma
+        )  # those of rows close to zero may be left out: any gamma >= 0 is valid
         return Multipliers(blocks[at][some], row[some], gamma[some])
 
     def exceeds_dual_limit(self, G: Array) -> bool:
-        """Whether some ||Pi_K(-G)|| > lam; found out with few projections where it is so."""
+        """Whether some ||Pi_K(-G)|| > lam. Where it is true, few projections are enough to tell."""
         rows, pattern = -self.flat(G), self.pattern_of_block
         norms = np.linalg.norm(rows, axis=1)
         order = np.argsort(-norms)
@@ -268,11 +270,11 @@ class CReLU(ConvexProblem):
         return Z
 
 
-def _in_short(treated: Sequence[str], foreign: bool) -> str:
+def _summary(treated: Sequence[str], unused_bias: bool) -> str:
     """What was done to patterns with singular cones, for a warning."""
     cause = ["the gates of the patterns have a bias, but the problem has none: pass bias=True"]
     more = [f"{len(treated) - 3} more, see problem.notes"] if len(treated) > 3 else []
-    return "; ".join([*(cause if foreign else []), *treated[:3], *more])
+    return "; ".join([*(cause if unused_bias else []), *treated[:3], *more])
 
 
 def _make_cones(data: ProblemData) -> Cones:
@@ -283,6 +285,6 @@ def _make_cones(data: ProblemData) -> Cones:
     if patterns.gates is not None and patterns.gate_bias is not None:
         if data.bias:
             gates = np.vstack([patterns.gates, patterns.gate_bias]) * scale[:, None]
-        else:  # a gate with a bias is no point of a cone without one
+        else:  # in these cones, a gate with a bias is not a point
             gates = np.where(patterns.gate_bias == 0, patterns.gates * scale[:, None], 0.0)
     return Cones(data.operator_double.rows(), patterns.mask, gates)

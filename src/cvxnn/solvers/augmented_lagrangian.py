@@ -227,7 +227,7 @@ class _Outer:
                     yield replace(shown, state=ALState(lagrangian.gamma, lagrangian.delta, eta))
                     n_unreported = 0
         except StalledError:
-            pass  # as far as rounding lets it; the multipliers may still help
+            pass  # solved as well as rounding allows; an update of the multipliers may still help
         return U, residual, eta, n_unreported
 
     def shown(self, lagrangian: Lagrangian, U: Array, n_inner: int) -> Iterate:

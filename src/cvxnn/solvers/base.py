@@ -42,9 +42,9 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Working:
-    """A sign of life between two iterates, so that limits are looked at."""
+    """Yielded between two iterates, so that the driver can check its limits."""
 
-    n_inner: int = 1  # as of an iterate
+    n_inner: int = 1  # as for an iterate
 
 
 def full_iterate(problem: Problem, U: Array) -> Iterate:

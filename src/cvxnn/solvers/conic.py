@@ -47,7 +47,7 @@ class CVXPY:
             raise TypeError(f"backend must be a solver's name, got {self.backend!r}")
 
     def handles(self, problem: Problem) -> bool:
-        """What there is a formula for."""
+        """Losses and penalties that have a formula below."""
         known = problem.lam == 0 or problem.penalty_name in _PENALTIES
         return known and problem.loss_name in _LOSSES
 
@@ -147,7 +147,7 @@ def _squared(cp: ModuleType, w: np.ndarray, fits: list[Expression], Y: np.ndarra
 def _huber(
     cp: ModuleType, w: np.ndarray, fits: list[Expression], Y: np.ndarray, delta: float
 ) -> Expression:
-    """CVXPY's is twice ours."""
+    """CVXPY defines it twice as large."""
     return sum(w @ cp.huber(fit - y, delta) for fit, y in zip(fits, Y.T, strict=True)) / 2
 
 

@@ -82,7 +82,7 @@ class LSMR:
     ) -> Iterator[Iterate]:
         operator = problem.operator_double.base
         precision = 1e-3
-        while precision >= 1e-15:  # LSMR's own stop is no gap: tighten until the driver is content
+        while precision >= 1e-15:  # LSMR knows no duality gap: tighten until the driver stops
             precision *= 1e-2
             U, n_inner = lsmr_solve(
                 operator,

@@ -22,9 +22,9 @@ from cvxnn.solvers.results import Progress, Solution, Status
 
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
-# Passes that a certificate takes, at most, which are kept back of a time limit; with cones, too.
+# Passes over the data that a certificate takes at most. A time limit keeps that much in reserve.
 PASSES_OF_A_PROOF = {"C-GReLU": 10, "C-ReLU": 16}
-KEPT_BACK = 0.02  # of a time limit, at least
+KEPT_BACK = 0.02  # the least share of a time limit that is kept in reserve
 # A run diverges if an iterate is worse than the best one by this factor, or not a number.
 DIVERGENCE_FACTOR = 1e8
 
@@ -68,8 +68,8 @@ class Run:
     def steps(
         self, method: Solver, start: Array, state: object
     ) -> Generator[None, None, tuple[Status, str]]:
-        """Take iterates, one at a time, until one meets the tolerance or a limit; how it ended,
-        and details."""
+        """Take iterates, one at a time, until one meets the tolerance or a limit. Returns how the
+        run ended, and details."""
         self.patience = getattr(method, "patience", STALL_ITERATIONS)
         try:
             for iterate in method.iterates(self.problem, start, self.stop, state, self.tol):
@@ -193,7 +193,7 @@ class Run:
         )
 
     def sign_of_life(self) -> None:
-        """Tell the callback of an iteration that takes long."""
+        """Tell the callback about an iteration that takes long."""
         what = self.budget.doing or ("preparing" if self.best_U is None else "iterating")
         if self.callback is not None and self.callback(self._progress(note=what)):
             raise _StoppedError
@@ -210,7 +210,9 @@ class Run:
         if proof.certificate.relative_gap <= self.tol:
             self.proof = proof
             return True
-        self.confirm_below = progress.relative_gap / 2  # rounding fooled us: ask for more
+        self.confirm_below = (
+            progress.relative_gap / 2
+        )  # the quick bound was too good: ask for a smaller gap
         return False
 
     def _prove(self, enough: float = -1.0, bounded: bool = True) -> Proof:
