@@ -168,7 +168,7 @@ def fit_to(says, content, code=2, options="", **settings):
 
 
 def fits(says, content, check=None, options="", command=FIT):
-    """A command that succeeds, with a model as good as any."""
+    """A command that succeeds and writes a good model."""
 
     def checked(printed):
         model = Model.load("model.cvxnn")
@@ -261,7 +261,7 @@ def full_disk(size=100):
 
 @contextmanager
 def little_memory(size=2**29):
-    """Half a gigabyte beside what is used already."""
+    """Leave half a gigabyte of memory beside what is used already."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + size, limits[1]))

@@ -219,7 +219,7 @@ def test_membership_violation_and_lift():
 
 
 def exactly_inside(cones, v, i):
-    """In rational numbers, for the rows as they came."""
+    """Membership in rational numbers, for the rows as they were given."""
     X = cones.raw.toarray() if isinstance(cones.raw, csr_array) else cones.raw
     v = [Fraction(float(entry)) for entry in v]
     products = [sum(Fraction(float(a)) * b for a, b in zip(x, v, strict=True)) for x in X]
