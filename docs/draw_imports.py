@@ -20,7 +20,7 @@ Graph = dict[str, set[str]]
 LAYERS = {
     "ground": "arrays digits files memory rounding",
     "machine": "validation budget threads kernels panels",
-    "terms": "losses penalties patterns",
+    "terms": "losses penalties gates patterns",
     "data": "smooth operators least_squares cones",
     "networks": "modelfile conversion export networks pruning",
     "problems": "protocols proofs certificates problems",

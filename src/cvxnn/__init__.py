@@ -18,9 +18,9 @@ __version__ = "0.1.0"
 _HOME = {
     "sample_patterns": "patterns",
     "Patterns": "patterns",
-    "GaussianGates": "patterns",
-    "SparseGates": "patterns",
-    "PatchGates": "patterns",
+    "GaussianGates": "gates",
+    "SparseGates": "gates",
+    "PatchGates": "gates",
     "CGReLU": "problems",
     "CReLU": "problems",
     "PatternWarning": "cones.singular",
@@ -113,6 +113,9 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.estimators import ReLUClassifierCV as ReLUClassifierCV
     from cvxnn.estimators import ReLURegressor as ReLURegressor
     from cvxnn.estimators import ReLURegressorCV as ReLURegressorCV
+    from cvxnn.gates import GaussianGates as GaussianGates
+    from cvxnn.gates import PatchGates as PatchGates
+    from cvxnn.gates import SparseGates as SparseGates
     from cvxnn.improvement import Improvement as Improvement
     from cvxnn.improvement import improve as improve
     from cvxnn.loading import load as load
@@ -122,10 +125,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.paths import CheckpointError as CheckpointError
     from cvxnn.paths import Path as Path
     from cvxnn.paths import path as path
-    from cvxnn.patterns import GaussianGates as GaussianGates
-    from cvxnn.patterns import PatchGates as PatchGates
     from cvxnn.patterns import Patterns as Patterns
-    from cvxnn.patterns import SparseGates as SparseGates
     from cvxnn.patterns import sample_patterns as sample_patterns
     from cvxnn.plots import plot_convergence as plot_convergence
     from cvxnn.plots import plot_cv as plot_cv

@@ -234,7 +234,7 @@ def min_norm(blocks: _Blocks) -> _Result:
     open_ = np.flatnonzero(~opposite & b.any(axis=1))
     t = np.full(len(open_), 0.5)
     best = np.full(len(open_), np.inf)
-    for _ in range(50):
+    for _ in range(50):  # blocks that gain less than 1e-9 leave the loop
         if len(open_) == 0:
             break
         u, pattern = blocks.u[open_], blocks.pattern[open_]
@@ -374,6 +374,7 @@ def _move_inside(blocks: _Blocks, w: np.ndarray) -> np.ndarray:
         short = np.maximum(cones.violation(w, pattern), cones.violation(blocks.u + w, pattern))
         if not short.any():
             break
+        # 1 % more than needed, so that rounding does not leave it just outside
         w = w + (1.01 * short / slack)[:, None] * interior
     return w
 

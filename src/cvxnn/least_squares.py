@@ -37,6 +37,7 @@ class KernelFactor:
         n = operator.n
         budget.doing(f"factoring a kernel of {n} x {n} numbers", KernelFactor.seconds(n))
         values, vectors = np.linalg.eigh(to_numpy(operator.kernel()))
+        # eigenvalues below this are rounding: dividing by them would give noise
         kept = values > max(values[-1], 0.0) * len(values) * np.finfo(np.float64).eps
         self.values, self.range_basis = values[kept], vectors[:, kept]
 

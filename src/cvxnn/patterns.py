@@ -26,6 +26,7 @@ from cvxnn.arrays import (
     like,
     to_numpy,
 )
+from cvxnn.gates import GateDistribution, GaussianGates, PatchGates, SparseGates, draw_gates
 from cvxnn.memory import check_memory, pattern_bytes
 from cvxnn.validation import (
     Seed,
@@ -40,91 +41,21 @@ from cvxnn.validation import (
     check_vector,
 )
 
+__all__ = [
+    "GateDistribution",
+    "GaussianGates",
+    "PatchGates",
+    "Patterns",
+    "SparseGates",
+    "sample_patterns",
+]
+
 # The smallest norm that a column is divided by. Weights grow with its inverse, and would overflow.
 SMALLEST = 1e-304
 _BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
 # A non-zero column with the scale 1 and no entry above this was too small to be scaled.
 _TINY_COLUMN = 1e-100
 _CHECK_FLOPS = 2 * 10**9  # operations spent on checking that patterns belong to the data
-
-
-class GateDistribution(Protocol):
-    """Where gate vectors come from: `draw` returns p gates for d features as a (p, d) array."""
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class GaussianGates:
-    """Gates g ~ N(0, I), the paper's choice. The first gates do not depend on how many follow."""
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-        return rng.standard_normal((p, d))
-
-
-@dataclass(frozen=True)
-class SparseGates:
-    """Gaussian gates that look at `n_features` features each, chosen uniformly."""
-
-    n_features: int
-
-    def __post_init__(self) -> None:
-        check_integer(self.n_features, "n_features", minimum=1)
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-        if self.n_features > d:
-            raise ValueError(f"n_features is {self.n_features}, but X has only {d} features")
-        chosen = np.argsort(rng.random((p, d)), axis=1)[:, : self.n_features]
-        gates = np.zeros((p, d))
-        np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
-        return gates
-
-
-@dataclass(frozen=True)
-class PatchGates:
-    """Gaussian gates on a `size` x `size` patch of an image, placed uniformly (paper, MNIST).
-
-    `image_shape` is (height, width), or three numbers with the channels on `channel_axis`;
-    the rows of X are such images, flattened in C order. A patch spans all channels.
-    """
-
-    image_shape: Sequence[int]
-    size: int = 3
-    channel_axis: int = -1
-
-    def __post_init__(self) -> None:
-        if not hasattr(self.image_shape, "__iter__"):
-            raise TypeError(f"image_shape must be 2 or 3 integers, got {self.image_shape!r}")
-        shape = tuple(check_integer(s, "image_shape", minimum=1) for s in self.image_shape)
-        if len(shape) not in (2, 3):
-            raise ValueError(f"image_shape must have 2 or 3 entries, got {shape}")
-        check_integer(self.size, "size", minimum=1)
-        if self.channel_axis not in (-3, -2, -1, 0, 1, 2):
-            raise ValueError(f"channel_axis must be one of the 3 axes, got {self.channel_axis}")
-        object.__setattr__(self, "image_shape", shape)
-        if self.size > min(self._pixels.shape[:2]):
-            raise ValueError(f"patches of size {self.size} do not fit into images {shape}")
-
-    @property
-    def _pixels(self) -> np.ndarray:
-        """The flat position in X of each (row, column, channel)."""
-        pixels = np.arange(int(np.prod(self.image_shape))).reshape(self.image_shape)
-        return np.moveaxis(pixels, self.channel_axis, -1) if pixels.ndim == 3 else pixels[..., None]
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-        pixels = self._pixels
-        if pixels.size != d:
-            raise ValueError(
-                f"image_shape {self.image_shape} has {pixels.size} values, but X has {d} features"
-            )
-        height, width, channels = pixels.shape
-        top = rng.integers(height - self.size + 1, size=(p, 1, 1, 1))
-        left = rng.integers(width - self.size + 1, size=(p, 1, 1, 1))
-        i, j, k = np.ogrid[: self.size, : self.size, :channels]
-        chosen = pixels[top + i, left + j, k].reshape(p, -1)
-        gates = np.zeros((p, d))
-        np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
-        return gates
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -337,7 +268,7 @@ def sample_patterns(
     n, d = X.shape
     check_memory(pattern_bytes(n, d, p), "patterns", n=n, d=d, p=p)
 
-    G = _draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
+    G = draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
     gate_bias = rng.standard_normal(p) if bias else np.zeros(p)
     if normalize:
         G /= unit_scale(to_numpy(X, keep_sparse=True))[:, None]
@@ -421,20 +352,6 @@ def warn_about_small(
         UserWarning,
         stacklevel=stacklevel + 1,
     )
-
-
-def _draw_gates(gates: GateDistribution, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-    """Gates of the distribution as a (d, p) array of our own, checked: `draw` may be a user's."""
-    if isinstance(gates, type) or not hasattr(gates, "draw"):
-        got = gates.__name__ if isinstance(gates, type) else type(gates).__name__
-        raise TypeError(
-            f"gates must be a distribution such as GaussianGates(), got {got}; "
-            "for gate vectors of your own use Patterns.from_gates"
-        )
-    draws = to_numpy(check_matrix(gates.draw(rng, p, d), "gates.draw(...)", "patterns"))
-    if draws.shape != (p, d):
-        raise ValueError(f"gates.draw(...) must have shape {(p, d)}, got {draws.shape}")
-    return np.array(draws.T, dtype=np.float64, order="C")
 
 
 def _activations_at_share(

@@ -197,6 +197,7 @@ class GroupNorm(ScaledPenalty):
     def _shrinkage(norms: Array, threshold: float) -> Array:
         xp = array_namespace(norms)
         kept = norms > threshold
+        # a quotient of the others would be computed, too, and warn or be NaN at zero
         safe = xp.where(kept, norms, xp.ones_like(norms))
         return xp.where(kept, 1 - threshold / safe, xp.zeros_like(norms))
 

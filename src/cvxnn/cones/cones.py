@@ -237,7 +237,7 @@ class Cones:
         else:
             towards = np.tile(point / size, (len(far), 1))
         moved, span = V[far], self._span(i)
-        for _ in range(2):
+        for _ in range(2):  # the second time takes out what rounding left
             moved = moved - (moved @ span) @ span.T
         vanished = np.linalg.norm(moved, axis=1) <= 1e-12 * np.linalg.norm(V[far], axis=1)
         moved[vanished] = 0.0
@@ -366,6 +366,8 @@ class Cones:
             state.count[:] = np.minimum(start.count, width)
         scaled = None if offsets is None else offsets / np.where(self.live, self.row_norms, 1.0)
         enough = np.broadcast_to(np.asarray(enough, dtype=float), (B,))
+        # At most d rows are active, and a few times d steps find them. The limit is for rows that
+        # rounding makes come and go; what is found until then is still a valid bound.
         max_iter = 20 * d + 100
         max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
         if is_sparse(self.X):

@@ -101,6 +101,7 @@ class Projection:
         x = self.points[live]
         gram = A @ A.transpose(0, 2, 1)
         index = np.arange(k)
+        # the small shift is for rows that are dependent up to rounding, the 1 for unused places
         gram[:, index, index] += np.where(used, 1e-15, 1.0)
         z = np.zeros(b.shape)
         w = x

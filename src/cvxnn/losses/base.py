@@ -248,7 +248,8 @@ def column_roots(loss: CurvedLoss, Z: np.ndarray, start: np.ndarray) -> np.ndarr
     Newton steps are taken while each is at most half the last one. Otherwise the bracket is
     bisected or, while there is none, searched for with steps that double."""
     b, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
-    reach, last = np.ones_like(b), np.full_like(b, 2.0)
+    reach = np.ones_like(b)  # of the next step in search of a bracket
+    last = np.full_like(b, 2.0)  # the length of the last step
     for _ in range(200):
         gradient = loss.gradient(Z + b)
         slope, size = gradient.sum(axis=0), np.abs(gradient).sum(axis=0)

@@ -124,7 +124,7 @@ class ConvexProblem:
         xp = array_namespace(B)
         ones = self._outside_operator(xp.ones_like(B[:, :1]))
         size = xp.sum(ones * ones)
-        if float(size) <= 1e-20 * B.shape[0]:  # 1 is in the range
+        if float(size) <= 1e-20 * B.shape[0]:  # a square: 1 is in the range, up to 1e-10
             return B
         return B - ones * (xp.sum(ones * B, axis=0) / size)
 

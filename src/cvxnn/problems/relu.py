@@ -225,6 +225,7 @@ class CReLU(ConvexProblem):
         rows, pattern = -self.flat(G), self.pattern_of_block
         norms = np.linalg.norm(rows, axis=1)
         order = np.argsort(-norms)
+        # a few at a time, longest first: the first part mostly decides
         for part in np.array_split(order, max(1, len(order) // 8)):
             part = part[norms[part] > self.lam]
             if len(part):

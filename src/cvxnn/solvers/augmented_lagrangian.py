@@ -143,7 +143,7 @@ class AL:
                 U, delta, eta = yield from self._find_delta(run, U, gamma, delta, scale)
 
         tol = self.inner_tol * scale.gradient
-        smallest = 1e-9 * tol
+        smallest = 1e-9 * tol  # below this, residuals are rounding
         while True:
             lagrangian = Lagrangian(problem, gamma, delta)
             U, residual, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
@@ -169,7 +169,7 @@ class AL:
         low, high = (edge * scale.violation for edge in self.window)
         tol, eta = self.window_tol * scale.gradient, None
         smallest = 1e-5 * tol
-        for _ in range(60):
+        for _ in range(60):  # doublings and halvings, which span any units
             lagrangian = Lagrangian(run.problem, gamma, delta)
             U, _, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
             yield run.shown(lagrangian, U, n_inner)

@@ -294,7 +294,7 @@ class _Dual:
 
         low, high = 0.0, top
         if not slope_at(high) >= 0:
-            for _ in range(80):
+            for _ in range(80):  # more than the bits of a double; any tau gives a valid bound
                 middle = (low + high) / 2
                 low, high = (middle, high) if slope_at(middle) >= 0 else (low, middle)
             high = low
