@@ -91,7 +91,7 @@ def walks(folder: Path) -> dict[str, Walk]:
     from cvxnn.cli import main as command
 
     X, y = load_iris(return_X_y=True)
-    X, y = X[::3], y[::3]  # tracing is slow
+    X, y = X[::3], y[::3]  # few rows and patterns: tracing is slow, and the walks are the same
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     table = folder / "iris.csv"
     lines = [",".join([*map(str, x), "abc"[k]]) for x, k in zip(X, y, strict=True)]
@@ -102,11 +102,12 @@ def walks(folder: Path) -> dict[str, Walk]:
         return cvxnn.solve(cvxnn.CReLU(X, np.eye(3)[y], patterns, lam=0.01))
 
     def fit() -> object:
-        return cvxnn.ReLUClassifierCV(n_patterns=10).fit(X, y)
+        return cvxnn.ReLUClassifierCV(n_patterns=10, n_alphas=3, cv=2).fit(X, y)
 
     def fit_table() -> object:
         with suppress(SystemExit):  # which is how a command ends
-            command(["fit", str(table), "--target", "label", "-o", str(folder / "iris.cvxnn")])
+            small = ["--patterns", "10", "--folds", "2"]
+            command(["fit", str(table), "--target", "label", "-o", str(folder / "model"), *small])
         return None
 
     return {

@@ -186,7 +186,7 @@ def path(
     return Path(problem, tuple(walk.solutions), grid, walk.message, walk.interrupted)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Walk:
     """The way along a grid, with the settings that `path` has checked."""
 

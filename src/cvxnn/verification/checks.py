@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cvxnn.arrays import Weights, to_numpy
+from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.digits import text_above, text_below
 from cvxnn.networks import TwoLayerNetwork
@@ -244,7 +244,7 @@ _MEANING = {
 }
 
 
-def _weights(program: Program, weights: Weights) -> tuple[np.ndarray, bool]:
+def _weights(program: Program, weights: ArrayLike) -> tuple[np.ndarray, bool]:
     """Blocks (p, d, C), for C-ReLU (2p, d, C) with those of V first; whether they are float32."""
     parts = weights if program.cones and isinstance(weights, (tuple, list)) else [weights]
     U = np.concatenate([to_numpy(check_array(part, "weights")) for part in parts])

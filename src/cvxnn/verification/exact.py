@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cvxnn.arrays import Index
-
 Axes: TypeAlias = int | tuple[int, ...] | None
+_Indices: TypeAlias = SupportsIndex | slice | list[int] | np.ndarray  # along one axis
+_Index: TypeAlias = _Indices | tuple[_Indices, ...]
 
 PLACES = 160  # binary places of logarithms, exponentials and quotients
 ERROR = 1 << 24  # of a logarithm or exponential, in units of 2^-PLACES: more than there can be
@@ -76,7 +76,7 @@ class Exact:
     def __abs__(self) -> Exact:
         return Exact(abs(self.ints), self.exponent)
 
-    def __getitem__(self, index: Index) -> Exact:
+    def __getitem__(self, index: _Index) -> Exact:
         return Exact(self.ints[index], self.exponent)
 
     def reshape(self, *shape: int) -> Exact:

@@ -16,9 +16,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize
+from scipy.sparse import csr_array
 from scipy.special import expit, logsumexp, softmax
 
-from cvxnn.arrays import is_sparse, to_numpy
+from cvxnn.arrays import to_numpy
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.protocols import Problem
 from cvxnn.validation import check_array
@@ -79,7 +80,7 @@ class Program:
     def of(cls, problem: Problem) -> Program:
         X = problem.operator.rows()
         return cls(
-            X=(X.toarray() if is_sparse(X) else to_numpy(X)).astype(np.float64),
+            X=(X.toarray() if isinstance(X, csr_array) else to_numpy(X)).astype(np.float64),
             mask=problem.patterns.mask,
             Y=to_numpy(problem.loss.Y).astype(np.float64),
             weight=to_numpy(problem.loss.row_weight)[:, 0],
