@@ -62,32 +62,27 @@ class Measures:
     @classmethod
     def of(cls, sources: dict[str, str]) -> Measures:
         trees = {name: ast.parse(text) for name, text in sources.items()}
-        lengths = {
-            f"{node.name} in {name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        functions = [
+            ((node.end_lineno or node.lineno) - node.lineno + 1, f"{node.name} in {name}")
             for name, tree in trees.items()
             for node in ast.walk(tree)
             if isinstance(node, Function)
-        }
-        every = [
-            (node.end_lineno or node.lineno) - node.lineno + 1
-            for tree in trees.values()
-            for node in ast.walk(tree)
-            if isinstance(node, Function)
         ]
+        lengths = [length for length, _ in functions]
+        longest, longest_name = max(functions)
         annotations = [note for tree in trees.values() for note in _annotations(tree)]
         lines = [text.count("\n") for text in sources.values()]
         written = sum(bool(line.strip()) for text in sources.values() for line in text.split("\n"))
         comments = sum(_n_comments(text) for text in sources.values())
-        longest_name = max(lengths, key=lambda name: lengths[name])
         return cls(
             files=len(sources),
             lines=sum(lines),
             longest_file=max(lines),
-            functions=len(every),
-            longest=max(every),
+            functions=len(functions),
+            longest=longest,
             longest_name=longest_name,
-            percentile=statistics.quantiles(every, n=10)[-1],
-            median=statistics.median(every),
+            percentile=statistics.quantiles(lengths, n=10)[-1],
+            median=statistics.median(lengths),
             annotations=len(annotations),
             anys=sum(_mentions_any(note) for note in annotations),
             comments=100 * comments / written,

@@ -33,7 +33,8 @@ PAGE = """# Walks through the code
 Which functions a call goes through, in order: now, and before the package was rebuilt (commit
 `{before}`). Calls into the package itself are listed, {depth} deep. A function that is called again
 from the same place is listed once, at its first call. Comprehensions and lambdas count as part of
-the function around them.
+the function around them. The walk of `cvxnn fit` begins at the function of that name, after the
+command line has been parsed.
 
 {walks}
 Made by `python docs/trace_walks.py`.
@@ -41,17 +42,20 @@ Made by `python docs/trace_walks.py`.
 
 
 class Tracer:
-    """Records the calls of Python functions that are defined in one folder."""
+    """Records the calls of Python functions that are defined in one folder.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder) + os.sep
+    start : the function to begin with; whatever is called around it is left out.
+    """
+
+    def __init__(self, folder: Path, start: str | None = None) -> None:
+        self.folder, self.start = str(folder) + os.sep, start
         self.walk: Walk = {}
         self._open: list[tuple[FrameType, Walk | None]] = []  # None where it is too deep
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
             name = self._name(frame.f_code)
-            if name is not None:
+            if name is not None and (self._open or self.start in (None, name)):
                 self._enter(frame, name)
         elif event == "return" and self._open and self._open[-1][0] is frame:
             self._open.pop()
@@ -69,11 +73,11 @@ class Tracer:
         return f"{module.removesuffix('.__init__')}: {code.co_qualname.replace('.<locals>', '')}"
 
 
-def trace(call: Callable[[], object]) -> Walk:
+def trace(call: Callable[[], object], start: str | None = None) -> Walk:
     import cvxnn
 
     call()
-    tracer = Tracer(Path(cvxnn.__file__).parent)
+    tracer = Tracer(Path(cvxnn.__file__).parent, start)
     sys.setprofile(tracer)
     try:
         call()
@@ -113,7 +117,7 @@ def walks(folder: Path) -> dict[str, Walk]:
     return {
         "cvxnn.solve(CReLU(...))": trace(solve),
         "ReLUClassifierCV().fit": trace(fit),
-        "cvxnn fit": trace(fit_table),
+        "cvxnn fit": trace(fit_table, "cli: fit"),
     }
 
 
