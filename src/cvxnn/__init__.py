@@ -34,6 +34,7 @@ _HOME = {
     "Path": "paths",
     "CheckpointError": "paths",
     "Newton": "solvers.newton.method",
+    "WorkingSets": "solvers.working_sets.method",
     "RFISTA": "solvers.rfista",
     "AL": "solvers.augmented_lagrangian",
     "ConeDecomposition": "solvers.decomposition",
@@ -151,6 +152,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers.results import Solution as Solution
     from cvxnn.solvers.results import Status as Status
     from cvxnn.solvers.rfista import RFISTA as RFISTA
+    from cvxnn.solvers.working_sets.method import WorkingSets as WorkingSets
     from cvxnn.tables.model import Model as Model
     from cvxnn.tables.reading import Table as Table
     from cvxnn.tables.reading import TableError as TableError

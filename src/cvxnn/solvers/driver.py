@@ -30,7 +30,7 @@ from cvxnn.solvers.results import (
 )
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import Run
-from cvxnn.solvers.working_sets import WorkingSets
+from cvxnn.solvers.working_sets.method import WorkingSets
 from cvxnn.validation import check_choice, check_integer, check_number, check_problem, suggest
 
 SOLVERS: dict[str, Any] = {
