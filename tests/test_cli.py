@@ -972,7 +972,7 @@ def test_whoever_ignores_termination_is_not_terminated(run, files):
         signal.signal(signal.SIGTERM, before)
 
 
-PATH = ("--target", "value", "--ignore", "label", "--patterns", "40", "--points", "40")
+PATH = ("--target", "value", "--ignore", "label", "--patterns", "20", "--points", "25")
 
 
 @pytest.fixture(scope="module")
@@ -1005,7 +1005,7 @@ def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, m
     kept = 1
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
-        said = re.search(r"interrupted.* after (\d+) of 40 points; what is done is kept in", err)
+        said = re.search(r"interrupted.* after (\d+) of 25 points; what is done is kept in", err)
         kept = int(said[1])
         assert os.listdir() == ["path.csv.checkpoint"]
     else:
@@ -1017,7 +1017,7 @@ def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, m
     )
     result = run(*command)
     assert result.exit_code == 0, result.output
-    assert len(solved) <= 40 - kept  # what was done is not done again
+    assert len(solved) <= 25 - kept  # what was done is not done again
     assert "going on from path.csv.checkpoint" in result.stdout
     found = pd.read_csv("path.csv")
     assert list(found) == list(whole_path)
