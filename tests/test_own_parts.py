@@ -4,7 +4,6 @@ go through every part without being entered anywhere."""
 import warnings
 from dataclasses import dataclass
 
-import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -12,6 +11,9 @@ import cvxnn
 from conftest import PENALTIES, expanded_matrix, make_data, make_problem
 from cvxnn.losses import LOSSES, Huber, Logistic, LossChoice, Softmax, Squared, WeightedLoss
 from cvxnn.penalties import L1, L2, FeatureGroups, NeuronGroups, NoPenalty, ScaledPenalty
+from extras import needs, optional
+
+cp = optional("cvxpy")
 
 KINDS = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}
 
@@ -175,6 +177,7 @@ def test_every_name_has_an_object():
     assert {cvxnn.penalties.PENALTIES[name]().name for name in PENALTIES} == set(PENALTIES)
 
 
+@needs("cvxpy")
 def test_huber_delta_is_the_delta_of_the_object():
     X, y = make_data(30, 3)
     patterns = cvxnn.sample_patterns(X, 6, random_state=0)
