@@ -147,8 +147,8 @@ def test_exhausted_backtracks_are_called_stalled(problem):
     assert solution.certificate.relative_gap > 0.1  # and nothing better is claimed
 
 
-def test_a_run_beyond_rounding_stalls_honestly(easy):
-    solution = cvxnn.solve(easy, RFISTA(), tol=1e-300, on_failure="ignore")
+def test_a_run_beyond_rounding_stalls_honestly(problem):
+    solution = cvxnn.solve(problem, RFISTA(), tol=1e-300, on_failure="ignore")
     assert solution.status is Status.STALLED
     assert 0 < solution.certificate.relative_gap <= 1e-11
 
