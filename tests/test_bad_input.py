@@ -911,8 +911,8 @@ OPTIONS = {
 } | {
     name: Command(line, 2, says)
     for name, (line, says) in {
-        "an unknown command": ("fitt data.csv", "No such command 'fitt'. Did you mean 'fit'?"),
-        "an unknown option": (f"{FIT} --pattern-count 3", "No such option '--pattern-count'"),
+        "an unknown command": ("fitt data.csv", "No such command 'fitt'."),
+        "an unknown option": (f"{FIT} --pattern-count 3", "--pattern-count"),
         "a missing argument": ("predict model.cvxnn", "Missing argument 'DATA'"),
         "a further argument": (f"{FIT} extra", "Got unexpected extra argument (extra)"),
         "an option without its value": ("fit data.csv --target", "requires an argument"),
