@@ -48,10 +48,10 @@ class Program:
         sizes = _sizes(network, numbers.columns, numbers.targets)
         settings = posing.targets.loss_settings
         loss = make_loss(
-            settings.pop("loss"),
+            settings["loss"],
             numbers.targets.apply(rows.Y),
             sample_weight=rows.weight,
-            **settings,
+            huber_delta=settings.get("huber_delta"),
         )
         value = float(loss.value(numbers.targets.apply(sample.scores[counted])))
         value += estimator.alpha_ * float(sizes.sum())
