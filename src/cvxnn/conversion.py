@@ -32,8 +32,8 @@ def from_torch(cls: type[ReLUNetwork], module: torch.nn.Module) -> ReLUNetwork:
     first, _, second = leaves
     if first.out_features != second.in_features:
         raise ValueError(
-            f"module has layers that do not fit together: the first has {first.out_features} outputs, "
-            f"the second {second.in_features} inputs"
+            "module has layers that do not fit together: the first has "
+            f"{first.out_features} outputs, the second {second.in_features} inputs"
         )
     network = cls(
         W1=_copied(first.weight),
@@ -45,9 +45,7 @@ def from_torch(cls: type[ReLUNetwork], module: torch.nn.Module) -> ReLUNetwork:
     return network
 
 
-def from_sklearn(
-    cls: type[ReLUNetwork], mlp: MLPClassifier | MLPRegressor
-) -> ReLUNetwork:
+def from_sklearn(cls: type[ReLUNetwork], mlp: MLPClassifier | MLPRegressor) -> ReLUNetwork:
     from sklearn.neural_network import MLPClassifier, MLPRegressor
     from sklearn.utils.validation import check_is_fitted
 
@@ -81,7 +79,7 @@ def _check_forward(module: torch.nn.Module, network: ReLUNetwork) -> None:
 
     X = np.random.default_rng(0).standard_normal((_ROWS, network.n_features))
     X *= np.logspace(-3, 3, _ROWS)[:, None]
-    double = copy.deepcopy(module).to("cpu", torch.float64).eval()  # the given module is not changed
+    double = copy.deepcopy(module).to("cpu", torch.float64).eval()
     advice = "pass torch.nn.Sequential of its layers instead"
     try:
         with torch.no_grad():

@@ -288,9 +288,7 @@ class _Model:
             f"or an MLPRegressor, got {type(model).__name__}"
         )
 
-    def targets(
-        self, y: ArrayLike, n: int, loss: str
-    ) -> tuple[str, np.ndarray, np.ndarray | None]:
+    def targets(self, y: ArrayLike, n: int, loss: str) -> tuple[str, np.ndarray, np.ndarray | None]:
         """The loss, with "auto" resolved; targets (n, C) for it; and the labels of the outputs if y
         holds labels."""
         given, C = _check_rows(y, n), self.network.n_outputs

@@ -164,7 +164,11 @@ class TwoLayerNetwork(ABC):
         return to_torch(self, link=link, dtype=dtype)
 
     def to_onnx(
-        self, path: str | PathLike[str], *, link: str | None = None, dtype: str | torch.dtype = "float64"
+        self,
+        path: str | PathLike[str],
+        *,
+        link: str | None = None,
+        dtype: str | torch.dtype = "float64",
     ) -> None:
         """Write an ONNX model with input "X" (n, d) and output "prediction" (n, C), never flat.
 
@@ -288,7 +292,13 @@ class ReLUNetwork(TwoLayerNetwork):
 
     @classmethod
     def from_convex(
-        cls, V: ArrayLike, W: ArrayLike, *, bias: bool = False, b2: np.ndarray | None = None, flat_output: bool = False
+        cls,
+        V: ArrayLike,
+        W: ArrayLike,
+        *,
+        bias: bool = False,
+        b2: np.ndarray | None = None,
+        flat_output: bool = False,
     ) -> ReLUNetwork:
         """The network of C-ReLU weights V, W (p, d, C), intercepts last if `bias`, and of an output
         bias b2 (C,); equal values need both weights to be feasible."""
@@ -435,7 +445,9 @@ def _append(patterns: Patterns, new: Patterns) -> Patterns:
     )
 
 
-def _check_convex_weights(U: ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+def _check_convex_weights(
+    U: ArrayLike, name: str, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
     """U as a (p, d, C) array; (p, d) is taken as (p, d, 1)."""
     weights = to_numpy(double(check_array(U, name)))
     weights = weights[:, :, None] if weights.ndim == 2 else weights

@@ -59,7 +59,7 @@ Fold: TypeAlias = tuple[np.ndarray, np.ndarray]  # the rows to train on, and tho
 Folds: TypeAlias = "int | BaseCrossValidator | Iterable[Fold] | None"
 
 
-class _CrossValidated(NetworkEstimator):
+class CrossValidated(NetworkEstimator):
     """alpha is chosen by cross-validation, on warm-started paths from lambda_max down."""
 
     alphas: ArrayLike | None
@@ -202,7 +202,9 @@ def _default_folds(rows: Rows, n_folds: int, seed: int | None, stratified: bool)
         yield order[np.concatenate([train, test[lost]])], order[test[~lost]]
 
 
-def _own_folds(cv: BaseCrossValidator | Iterable[Fold], rows: Rows, y: np.ndarray) -> Iterator[Fold]:
+def _own_folds(
+    cv: BaseCrossValidator | Iterable[Fold], rows: Rows, y: np.ndarray
+) -> Iterator[Fold]:
     """The folds of a user's splitter, which sees the rows as they were given."""
     for train, test in check_cv(cv).split(rows.X, y):
         train, test = np.asarray(train), np.asarray(test)
@@ -271,10 +273,10 @@ def _choose(scores: np.ndarray, rule: str) -> int:
     return int(np.flatnonzero(mean >= mean[best] - error)[0])
 
 
-class _RegressorCV(Regression, _CrossValidated):
+class _RegressorCV(Regression, CrossValidated):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **Regression._parameter_constraints,
-        **_CrossValidated._own_constraints,
+        **CrossValidated._own_constraints,
     }
 
     def __init__(
@@ -319,10 +321,10 @@ class _RegressorCV(Regression, _CrossValidated):
         self.random_state = random_state
 
 
-class _ClassifierCV(Classification, _CrossValidated):
+class _ClassifierCV(Classification, CrossValidated):
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **Classification._parameter_constraints,
-        **_CrossValidated._own_constraints,
+        **CrossValidated._own_constraints,
     }
 
     def __init__(

@@ -106,7 +106,8 @@ class Posing:
             random_state=self.seed,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", category=PatternWarning)  # they are replaced, as they should be
+            # singular patterns are replaced, which is what estimators want
+            warnings.simplefilter("ignore", category=PatternWarning)
             problem = self.problem(
                 scaled.X,
                 scaled.Y,

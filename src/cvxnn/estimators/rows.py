@@ -10,6 +10,7 @@ W1 (mean / spread).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
 import numpy as np
 from scipy.sparse import csr_array
 
