@@ -752,7 +752,7 @@ MODELS = {
     "a network alone": Command(
         "predict network.cvxnn data.csv",
         2,
-        "network.cvxnn holds a network alone, which knows no columns",
+        "network.cvxnn holds only a network, without columns",
         {"network.cvxnn": lambda: sound()["network.cvxnn"]},
     ),
     "a file of a newer version": Command(
@@ -810,7 +810,7 @@ OUTPUTS = {
     "the data as the output": Command(
         "predict model.cvxnn data.csv -o data.csv",
         2,
-        "data.csv is the data file, which would be lost",
+        "data.csv is the data file, which would be overwritten",
     ),
     "the data as the output, by another name": Command(
         "fit data.csv --target label -o ./data.csv", 2, "data.csv is the data file"
@@ -828,7 +828,7 @@ OUTPUTS = {
         "predict model.cvxnn data.csv -o data.csv/p.csv", 2, "there is no folder data.csv"
     ),
     "a device as the output": Command(
-        "predict model.cvxnn data.csv -o /dev/null", 2, "/dev/null is no ordinary file"
+        "predict model.cvxnn data.csv -o /dev/null", 2, "/dev/null is not an ordinary file"
     ),
     "a folder that takes no files": Command(
         "predict model.cvxnn data.csv -o /proc/p.csv", 5, "/proc/p.csv could not be written"

@@ -19,7 +19,9 @@ import cvxnn
 from cvxnn import ModelFileError, Patterns, SparseGates, modelfile
 from cvxnn.estimators.base import posed_program
 from cvxnn.networks import NETWORKS
-from cvxnn.tables.model import Model, fit_path, pose, scores
+from cvxnn.tables.estimation import scores
+from cvxnn.tables.model import Model
+from cvxnn.tables.paths import fit_path, pose
 from cvxnn.tables.preparation import fingerprint_of
 from cvxnn.tables.reading import Table, TableError
 

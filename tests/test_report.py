@@ -744,7 +744,7 @@ def test_pages_stay_small_whatever_the_data_are():
         "The 11 classes that are most frequent in the rows given are shown; the other 89" in words
     )
     assert "1,000 of the 3,000 held-out rows" in words
-    assert "The 100 columns with the largest weights were shuffled" in words
+    assert "Only the 100 with the largest weights were shuffled" in words
     for more in ("1,485 more columns", "48 more neurons", "150 more facts", "more characters"):
         assert more in words
 

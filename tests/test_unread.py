@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import cvxnn
-from cvxnn.tables.model import Model, fit_path, pose
+from cvxnn.tables.model import Model
+from cvxnn.tables.paths import fit_path, pose
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((30, 2))

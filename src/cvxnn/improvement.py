@@ -22,7 +22,7 @@ from cvxnn.arrays import Matrix, double, to_numpy
 from cvxnn.certificates import Certificate, relative_gap
 from cvxnn.digits import text_above, text_below
 from cvxnn.losses import LOSSES, LossChoice
-from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
+from cvxnn.networks import GatedReLUNetwork, ReLUNetwork, TwoLayerNetwork
 from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.solvers.base import Solver
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 Network: TypeAlias = ReLUNetwork | GatedReLUNetwork
-Improvable: TypeAlias = "Network | torch.nn.Module | MLPClassifier | MLPRegressor"
+Improvable: TypeAlias = "TwoLayerNetwork | torch.nn.Module | MLPClassifier | MLPRegressor"
 Weights: TypeAlias = np.ndarray | tuple[np.ndarray, np.ndarray]  # gated, or (V, W) of C-ReLU
 
 

@@ -183,6 +183,10 @@ class TwoLayerNetwork(ABC):
     def _hidden(self, X: Array) -> np.ndarray:
         """The activations of the hidden layer: (n, m)."""
 
+    @abstractmethod
+    def _merged(self, X: ArrayLike) -> Self:
+        """The same function on X with the neurons of each pattern merged."""
+
     def _pre_activations(self, X: Array) -> np.ndarray:
         return X @ self.W1.T + (0.0 if self.b1 is None else self.b1)
 
@@ -227,7 +231,7 @@ class GatedReLUNetwork(TwoLayerNetwork):
         bias: bool = False,
         b2: np.ndarray | None = None,
         flat_output: bool = False,
-    ) -> GatedReLUNetwork:
+    ) -> Self:
         """The network of gated weights U (p, d, C), intercepts last if `bias`, and of an output
         bias b2 (C,)."""
         if not isinstance(patterns, Patterns):
@@ -269,6 +273,12 @@ class GatedReLUNetwork(TwoLayerNetwork):
         patterns = Patterns(mask, self.gates, self.gate_bias, self.strict).select(keep)
         return patterns, U
 
+    def _merged(self, X: ArrayLike) -> Self:
+        patterns, U = self.to_convex(X)
+        return self.from_convex(
+            patterns, U, bias=self.b1 is not None, b2=self.b2, flat_output=self.flat_output
+        )
+
     def _select(self, neurons: np.ndarray) -> Self:
         return replace(
             self,
@@ -299,7 +309,7 @@ class ReLUNetwork(TwoLayerNetwork):
         bias: bool = False,
         b2: np.ndarray | None = None,
         flat_output: bool = False,
-    ) -> ReLUNetwork:
+    ) -> Self:
         """The network of C-ReLU weights V, W (p, d, C), intercepts last if `bias`, and of an output
         bias b2 (C,); equal values need both weights to be feasible."""
         check_flag(bias, "bias")
@@ -376,13 +386,14 @@ class ReLUNetwork(TwoLayerNetwork):
         np.add.at(W, found, first[:, :, None] * np.maximum(-second, 0)[:, None, :])
         return patterns, (V, W)
 
-    def merged(self, X: ArrayLike) -> ReLUNetwork:
+    def merged(self, X: ArrayLike) -> Self:
         """The same function on X with one neuron for each pattern, sign and class, and never a
         higher objective. Outside X the function may differ."""
-        if self.n_neurons == 0:
-            return self
+        return self if self.n_neurons == 0 else self._merged(X)
+
+    def _merged(self, X: ArrayLike) -> Self:
         _, (V, W) = self.to_convex(X)
-        return ReLUNetwork.from_convex(
+        return self.from_convex(
             V, W, bias=self.b1 is not None, b2=self.b2, flat_output=self.flat_output
         )
 

@@ -16,7 +16,6 @@ The steps are those of the simplex method on its way from an inner point to a ve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,19 +23,17 @@ from scipy.linalg import qr, solve_triangular
 from scipy.linalg.blas import dger
 
 from cvxnn.arrays import Matrix, double, to_numpy, with_ones
-from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
+from cvxnn.networks import SomeNetwork, TwoLayerNetwork
 from cvxnn.patterns import column_norms
 from cvxnn.validation import check_features, check_flag, check_number
-
-Network = TypeVar("Network", ReLUNetwork, GatedReLUNetwork)
 
 _OFF = 1e-11  # activations below this, relative to their terms, are rounding errors
 _ZERO = 1e-12  # and so are fits below this, relative to the largest one
 
 
 def prune(
-    network: Network, X: ArrayLike, *, normalize: bool = False, tol: float = 1e-10
-) -> Network:
+    network: SomeNetwork, X: ArrayLike, *, normalize: bool = False, tol: float = 1e-10
+) -> SomeNetwork:
     """A minimal network with the same predictions on X and never a higher objective.
 
     It is minimal by inclusion: for each output, the fits of its neurons on X are linearly
@@ -57,7 +54,7 @@ def prune(
     tol : fits count as dependent if one of them is this close to the span of others, relative to
         its norm. Predictions change by about as much, relative to the fits, and usually by less.
     """
-    if not isinstance(network, (ReLUNetwork, GatedReLUNetwork)):
+    if not isinstance(network, TwoLayerNetwork):
         raise TypeError(
             f"network must be a ReLUNetwork or GatedReLUNetwork, got {type(network).__name__}"
         )
@@ -71,12 +68,12 @@ def prune(
         network = smaller.balanced()
 
 
-def _size(network: ReLUNetwork | GatedReLUNetwork) -> int:
+def _size(network: TwoLayerNetwork) -> int:
     """A number that falls when a neuron is dropped, and when a neuron loses one of its outputs."""
     return network.n_neurons + int(np.count_nonzero(network.W2))
 
 
-def _pruned_once(network: Network, X: Matrix, normalize: bool, tol: float) -> Network:
+def _pruned_once(network: SomeNetwork, X: Matrix, normalize: bool, tol: float) -> SomeNetwork:
     """The network without neurons that are off, merged, and with independent fits."""
     columns = column_norms(X if network.b1 is None else with_ones(X))
     terms = np.abs(network._first_layer()) @ columns
@@ -85,26 +82,13 @@ def _pruned_once(network: Network, X: Matrix, normalize: bool, tol: float) -> Ne
     if network.n_neurons == 0:
         return network
     # a neuron with several outputs is merged output by output, which may leave more neurons
-    network = min(network, _merged(network, X), key=lambda candidate: candidate.n_neurons)
+    network = min(network, network._merged(X), key=lambda candidate: candidate.n_neurons)
     norms = np.linalg.norm(network._first_layer() * (columns if normalize else 1.0), axis=1)
     hidden, W2 = network._hidden(X), network.W2.copy()
     for k in range(network.n_outputs):
         j = np.flatnonzero(W2[:, k])
         W2[j, k] *= _factors(hidden[:, j] * W2[j, k], norms[j] * np.abs(W2[j, k]), tol)
     return replace(network, W2=W2)._select(np.flatnonzero(W2.any(axis=1)))
-
-
-def _merged(network: Network, X: Matrix) -> Network:
-    if isinstance(network, ReLUNetwork):
-        return network.merged(X)
-    patterns, U = network.to_convex(X)
-    return GatedReLUNetwork.from_convex(
-        patterns,
-        U,
-        bias=network.b1 is not None,
-        b2=network.b2,
-        flat_output=network.flat_output,
-    )
 
 
 def _factors(fits: np.ndarray, costs: np.ndarray, tol: float) -> np.ndarray:

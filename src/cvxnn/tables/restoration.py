@@ -1,17 +1,19 @@
-"""Models from the contents of their files, which nobody vouches for: every type, shape and size is
-looked at. What is wrong is a KeyError, TypeError, ValueError or the like."""
+"""Models from the contents of their files. A file may be damaged or forged, so every type, shape
+and size is checked. Errors are KeyError, TypeError, ValueError and the like; the caller turns them
+into one about the file."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
-from sklearn.base import is_classifier
+from numpy.typing import DTypeLike
 
 from cvxnn import estimators
 from cvxnn.certificates import Certificate, Multipliers
+from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.modelfile import Content
 from cvxnn.solvers.results import Progress
@@ -25,12 +27,29 @@ ESTIMATORS = frozenset(
     for task in ("Classifier", "Regressor")
     for cv in ("", "CV")
 )
-# the columns of its array; notes are of signs of life, which are not kept
+# The columns of the array with the history. Only signs of life have notes, and these are not kept.
 HISTORY = tuple(name for name in inspect.signature(Progress).parameters if name != "note")
 
 
-def restored(content: Content) -> dict[str, Any]:
-    """What a `Model` is made of."""
+class Fields(TypedDict):
+    """The fields of a `Model`."""
+
+    estimator: NetworkEstimator
+    encoder: Encoder
+    target: Target
+    rows: np.ndarray
+    fingerprint: str
+    mask: np.ndarray
+    dual: np.ndarray
+    scores: dict[str, dict[str, float]]
+    notes: tuple[str, ...]
+    versions: dict[str, str]
+    multipliers: Multipliers | None
+    numbers: Numbers | None
+
+
+def restored(content: Content) -> Fields:
+    """The fields of the model that a file describes."""
     told, arrays = content.description or {}, content.arrays
     network, fitted = content.network, told["fitted"]
     encoder, target = Encoder.from_json(told["columns"]), Target.from_json(told["target"])
@@ -47,7 +66,7 @@ def restored(content: Content) -> dict[str, Any]:
     n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=1)
     n_patterns = check_integer(fitted["n_patterns"], "n_patterns", minimum=1)
     if n_rows > np.sum(rows == TRAINED):
-        raise ValueError("there are fewer training rows than rows of the dual point")
+        raise ValueError("the dual point has more rows than there are training rows")
     mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)
     scores = {
         _text(part): {_text(name): float(value) for name, value in values.items()}
@@ -69,15 +88,15 @@ def restored(content: Content) -> dict[str, Any]:
     }
 
 
-def _restored_estimator(told: dict[str, Any], content: Content, target: Target) -> Any:
+def _restored_estimator(told: dict[str, Any], content: Content, target: Target) -> NetworkEstimator:
     if told["estimator"] not in ESTIMATORS:
         raise ValueError(f"there is no estimator {told['estimator']!r}")
-    estimator = getattr(estimators, told["estimator"])(**told["parameters"])
+    estimator: NetworkEstimator = getattr(estimators, told["estimator"])(**told["parameters"])
     estimator._validate_params()
-    if (target.classes is not None) != is_classifier(estimator):
-        raise ValueError("the estimator does not fit the target")
+    if (target.classes is not None) != isinstance(estimator, Classification):
+        raise ValueError("the estimator does not match the target")
     fitted, network = told["fitted"], content.network
-    vars(estimator).update(
+    estimator.__dict__.update(
         network_=network,
         certificate_=_restored_certificate(told["certificate"]),
         alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
@@ -93,7 +112,7 @@ def _restored_estimator(told: dict[str, Any], content: Content, target: Target) 
     if target.classes is not None:
         estimator.classes_ = np.array(target.classes)
     if told["estimator"].endswith("CV"):
-        vars(estimator).update(_restored_choice(fitted, content.arrays))
+        estimator.__dict__.update(_restored_choice(fitted, content.arrays))
     return estimator
 
 
@@ -111,7 +130,7 @@ def _restored_certificate(told: dict[str, Any]) -> Certificate:
 def _restored_numbers(
     arrays: dict[str, np.ndarray], n: int, n_features: int, outputs: int
 ) -> Numbers | None:
-    """The numbers that define the program; none in files of version 3."""
+    """The numbers that define the program; None for files of version 3, which have none."""
     if "row_weight" not in arrays:
         return None
     lengths = {
@@ -148,8 +167,10 @@ def _restored_multipliers(
     return Multipliers(block.astype(int), row.astype(int), value)
 
 
-def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What cross-validation leaves behind."""
+def _restored_choice(
+    fitted: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray | int | float]:
+    """The attributes that cross-validation leaves on an estimator."""
     alphas = _finite(_array(arrays, "alphas", np.float64, None), "alphas")
     cv_scores = _array(arrays, "cv_scores", np.float64, None, len(alphas))
     best = check_integer(fitted["best_index"], "best_index", minimum=0)
@@ -162,7 +183,9 @@ def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> d
     }
 
 
-def _array(arrays: dict[str, np.ndarray], name: str, dtype: Any, *shape: int | None) -> np.ndarray:
+def _array(
+    arrays: dict[str, np.ndarray], name: str, dtype: DTypeLike, *shape: int | None
+) -> np.ndarray:
     """An array of a file, if it has this dtype and this shape; None stands for any length."""
     array = arrays[name]
     fits = array.ndim == len(shape) and all(
@@ -179,9 +202,9 @@ def _finite(array: np.ndarray, name: str) -> np.ndarray:
     return array
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value
 
 
