@@ -32,7 +32,8 @@ from cvxnn import modelfile
 from cvxnn.cli import main
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
-from cvxnn.tables.reading import Table, read_table
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import Table
 from extras import optional, required
 
 pd, resource = optional("pandas"), optional("resource")
@@ -307,7 +308,7 @@ FILES = {
     "blank lines only": fit_to("data.csv is empty", "\n \n\n"),
     "a byte order mark only": fit_to("data.csv is empty", b"\xef\xbb\xbf"),
     "a header only": fit_to("data.csv has a header, but no rows", "a,b,city,label\n"),
-    "one row": fit_to("data.csv has 1 row to learn from, not 2", text_of(ROWS[:1])),
+    "one row": fit_to("data.csv has 1 row to learn from, and needs at least 2", text_of(ROWS[:1])),
     "binary": fit_to("data.csv, row 1: not text in the encoding utf-8", bytes(range(128, 256))),
     "zero bytes": fit_to("data.csv is not a table: it holds zero bytes", b"a,label\n1,\0\n"),
     "an Excel file": fit_to(
@@ -354,7 +355,7 @@ FILES = {
 
 TEXT = {
     "latin-1 without saying so": fit_to(
-        "data.csv, row 3: not text in the encoding utf-8; give its own, such as latin-1",
+        "data.csv, row 3: not text in the encoding utf-8; give another one, such as latin-1",
         with_cell("city", 3, "Köln").encode("latin-1"),
     ),
     "another encoding than said": fit_to(
@@ -366,7 +367,7 @@ TEXT = {
         "there is no encoding 'utf-9'", GOOD, options="--encoding utf-9"
     ),
     "UTF-16 without a byte order mark": fit_to(
-        "it holds zero bytes, as text does in the encoding utf-16", GOOD.encode("utf-16-le")
+        "it holds zero bytes, which only text in utf-16 does", GOOD.encode("utf-16-le")
     ),
     "another delimiter than said": fit_to(
         "one column only, 'a,b,city,label': is that the right delimiter?",
@@ -427,7 +428,8 @@ TARGETS = {
         "fit data.csv --target price", 2, "no column 'price'; it has 'a', 'b', 'city', 'label'"
     ),
     "a target without values": fit_to(
-        "data.csv has 0 rows to learn from, not 2; 40 rows left out because 'label' is missing",
+        "data.csv has 0 rows to learn from, and needs at least 2; "
+        "40 rows left out because 'label' is missing",
         with_column("label", [""] * N),
     ),
     "a target with some missing": fits(
@@ -436,10 +438,10 @@ TARGETS = {
         has_rows(out=2, fit=30, test=8),
     ),
     "one class": fit_to(
-        "data.csv, column 'label' has one value only, 'yes'", with_column("label", ["yes"] * N)
+        "data.csv, column 'label' has only one value, 'yes'", with_column("label", ["yes"] * N)
     ),
     "a class with one member": fits(
-        "of 'maybe' there is one row only",
+        "labels with a single row, too few to learn from or to test on: 'maybe'",
         with_cell("label", 5, "maybe"),
         has_classes("maybe", "no", "yes"),
     ),
@@ -487,7 +489,7 @@ TARGETS = {
 
 COLUMNS = {
     "only the target": fit_to(
-        "data.csv has no column to learn from but 'label'", "label\nyes\nno\nyes\nno\n"
+        "data.csv has no column to learn from besides 'label'", "label\nyes\nno\nyes\nno\n"
     ),
     "names of rows": fits(
         "column 'id' has a different text in every row: left out",
@@ -509,7 +511,7 @@ COLUMNS = {
         options="--ignore a --ignore b --ignore city",
     ),
     "a constant column": fits(
-        "column 'b' has one value only: left out", with_column("b", ["7"] * N), leaves_out("b")
+        "column 'b' has only one value: left out", with_column("b", ["7"] * N), leaves_out("b")
     ),
     "a text among numbers": fits(
         "column 'b' is treated as text because 'unknown' in row 9 is not a number",
@@ -524,7 +526,7 @@ COLUMNS = {
         with_column("b", ["1_000" if k % 2 == 0 else "999" for k in range(N)]),
     ),
     "decimal commas": fits(
-        "commas are decimal points,",
+        "commas are read as decimal points,",
         text_of(delimiter=";").replace(".", ","),
         as_good,
     ),
@@ -562,7 +564,7 @@ COLUMNS = {
         "no column 'citty': did you mean 'city'?", GOOD, options="--ignore citty"
     ),
     "nothing left to learn from": fit_to(
-        "data.csv has no column to learn from but 'label'",
+        "data.csv has no column to learn from besides 'label'",
         GOOD,
         options="--ignore a --ignore b --ignore city",
     ),
@@ -573,7 +575,7 @@ WEIGHTS = {
         "no column 'w'; it has", GOOD, options="--weight w"
     ),
     "a negative weight": fit_to(
-        "data.csv, column 'w', row 4: -1 is no weight; weights must be >= 0",
+        "data.csv, column 'w', row 4: -1 is not a weight; weights must be >= 0",
         with_column("w", ["1", "2", "-1", *["1"] * (N - 3)]),
         options="--weight w",
     ),
@@ -588,17 +590,19 @@ WEIGHTS = {
         options="--weight w",
     ),
     "weights that are all zero": fit_to(
-        "data.csv has 0 rows to learn from, not 2; 40 rows left out because the weight 'w' is 0",
+        "data.csv has 0 rows to learn from, and needs at least 2; "
+        "40 rows left out because the weight 'w' is 0",
         with_column("w", ["0"] * N),
         options="--weight w",
     ),
     "one weight that is not zero": fit_to(
-        "data.csv has 1 row to learn from, not 2; 39 rows left out because the weight 'w' is 0",
+        "data.csv has 1 row to learn from, and needs at least 2; "
+        "39 rows left out because the weight 'w' is 0",
         with_column("w", ["0"] * (N - 1) + ["2"]),
         options="--weight w",
     ),
     "a class of weight zero": fit_to(
-        "data.csv, column 'label' has one value only, 'yes'",
+        "data.csv, column 'label' has only one value, 'yes'",
         with_column("w", ["1" if row[3] == "yes" else "0" for row in ROWS]),
         options="--weight w",
     ),
@@ -631,7 +635,7 @@ NEW_ROWS = {
         "predict model.cvxnn data.csv",
         0,
         "column 'city': 1 value of categories that training did not see, the first is 'Bonn' in "
-        "row 5; they count as none",
+        "row 5; they count as no category",
         {"data.csv": with_cell("city", 5, "Bonn")},
         check=predicts_rows(N),
     ),
@@ -675,7 +679,7 @@ NEW_ROWS = {
     "a label that the model does not know": Command(
         "certify model.cvxnn data.csv",
         2,
-        "'maybe' is no known label",
+        "'maybe' is not a known label",
         {"data.csv": with_column("label", ["maybe"] * N)},
     ),
     "labels that are gone": Command(

@@ -509,7 +509,7 @@ def test_new_rows_without_the_target_and_with_surprises(run, files):
     notes = result.stderr.splitlines()
     assert len(notes) == 3
     assert "column 'a': 1 missing value, the first in row 3" in notes[0]
-    assert "the first is 'Bonn' in row 3; they count as none" in notes[1]
+    assert "the first is 'Bonn' in row 3; they count as no category" in notes[1]
     assert notes[2].endswith("are not used: 'more'")
 
 

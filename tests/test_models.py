@@ -23,7 +23,7 @@ from cvxnn.tables.estimation import scores
 from cvxnn.tables.model import Model
 from cvxnn.tables.paths import fit_path, pose
 from cvxnn.tables.preparation import fingerprint_of
-from cvxnn.tables.reading import Table, TableError
+from cvxnn.tables.table import Table, TableError
 
 N = 60
 QUICK = {"alpha": 0.02, "n_patterns": 12}
@@ -374,7 +374,7 @@ def test_other_data_are_refused(path):
                 use(other)
     with pytest.raises(TableError, match=r"has 59 rows, but the model was trained on .* with 60"):
         model.verify(table.select(np.arange(59)))
-    with pytest.raises(TableError, match=r"column 'y', row \d+: 'other' is no known label"):
+    with pytest.raises(TableError, match=r"column 'y', row \d+: 'other' is not a known label"):
         model.verify(changed(table, "y", trained, "other"))
     with pytest.raises(TableError, match=r"column 'y', row \d+: the label is missing"):
         model.verify(changed(table, "y", trained, None))

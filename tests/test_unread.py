@@ -69,7 +69,7 @@ REFUSED = {
     "AL, no window": (lambda: cvxnn.AL(window=None, window_tol=0.1), "window_tol"),
     "a column that is target and ignored": (
         lambda: Model.fit(TABLE, "y", ignore=["y"]),
-        "'y' is the target, and to be ignored",
+        "'y' is the target, so it cannot be ignored",
     ),
 }
 

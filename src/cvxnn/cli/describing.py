@@ -13,7 +13,7 @@ from cvxnn.cli.outcomes import INTERRUPTED, NOT_CONVERGED
 from cvxnn.digits import text_above, text_below
 from cvxnn.solvers.results import Status
 from cvxnn.tables.model import Model
-from cvxnn.tables.reading import count
+from cvxnn.tables.table import count
 
 
 def exit_code(model: Model) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 from cvxnn.cli.outcomes import BAD_INPUT, FILE_TROUBLE, Failure, current_run
 from cvxnn.modelfile import ModelFileError
 from cvxnn.tables.model import Model
-from cvxnn.tables.reading import SUFFIXES, Table, listed
+from cvxnn.tables.reading import SUFFIXES
+from cvxnn.tables.table import Table, listed
 
 
 def load_model(path: Path) -> Model:

@@ -17,7 +17,8 @@ from cvxnn.cli.outcomes import BAD_INPUT, NOT_CONFIRMED, Failure
 from cvxnn.digits import text_above, text_below
 from cvxnn.files import write_atomically
 from cvxnn.tables.preparation import Target
-from cvxnn.tables.reading import TableError, count, listed, read_table, write_csv
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import TableError, count, listed, write_csv
 
 if TYPE_CHECKING:
     import torch

@@ -50,7 +50,8 @@ def picture(context: click.Context, parameter: click.Parameter, path: Path | Non
 
 def columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of columns, for the shell to complete."""
-    from cvxnn.tables.reading import TableError, read_table
+    from cvxnn.tables.reading import read_table
+    from cvxnn.tables.table import TableError
 
     # while the value of an option is completed, click has not yet given arguments their names
     for data in filter(None, [context.params.get("data"), *context.args]):

@@ -12,7 +12,8 @@ from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.driver import solve
 from cvxnn.solvers.results import Solution, Status
 from cvxnn.tables.paths import pose
-from cvxnn.tables.reading import Table, read_table
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import Table
 
 
 def bench(

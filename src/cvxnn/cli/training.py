@@ -15,7 +15,8 @@ from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.files import write_atomically
 from cvxnn.tables.model import Model
 from cvxnn.tables.paths import fit_path
-from cvxnn.tables.reading import count, read_table, write_csv
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import count, write_csv
 
 
 class Learning(TypedDict):

@@ -38,8 +38,8 @@ from cvxnn.tables.description import content_of
 from cvxnn.tables.encoding import MAX_CATEGORIES, Encoder
 from cvxnn.tables.estimation import KINDS, make_estimator, scores_by_part
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
-from cvxnn.tables.reading import Table, TableError
 from cvxnn.tables.restoration import restored
+from cvxnn.tables.table import Table, TableError
 from cvxnn.validation import check_choice
 from cvxnn.verification.checks import Verification, verify_network
 from cvxnn.verification.programs import Program, Scales, network_value

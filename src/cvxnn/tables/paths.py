@@ -14,7 +14,7 @@ from cvxnn.solvers.results import Solution
 from cvxnn.tables.encoding import MAX_CATEGORIES
 from cvxnn.tables.estimation import KINDS, make_estimator, refuse, scores_by_part
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, TrainingData
-from cvxnn.tables.reading import Table, TableError
+from cvxnn.tables.table import Table, TableError
 from cvxnn.validation import check_choice
 
 
