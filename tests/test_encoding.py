@@ -103,8 +103,10 @@ def test_missing_values_that_training_did_not_have_are_filled_in_and_named():
     X, notes = encoder.encode(new)
     np.testing.assert_array_equal(X, [[3, 1, 1, 0, 0, 1, 0, 1], [2, 0, 1, 0, 0, 6.5, 1, 0]])
     assert notes == [
-        "column 'full': 1 missing value, the first in row 2; training had none, so 6.5 is for them",
-        "column 'kind': 1 missing value, the first in row 1; training had none, so 'b' is for them",
+        "column 'full': 1 missing value, the first in row 2; training had none, so 6.5 is "
+        "filled in",
+        "column 'kind': 1 missing value, the first in row 1; training had none, so 'b' is "
+        "filled in",
     ]
 
 

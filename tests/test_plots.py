@@ -556,7 +556,7 @@ def test_functions_of_wrong_input_are_refused(regressors, classifiers, line):
     model, draw = regressors["relu"], cvxnn.plot_function
     with pytest.raises(NotFittedError, match="not fitted"):
         draw(cvxnn.ReLURegressor(), x, y)
-    with pytest.raises(TypeError, match=r"got ReLUClassifier; .* of its network_"):
+    with pytest.raises(TypeError, match=r"got ReLUClassifier; .* give its network_"):
         draw(classifiers["relu"], x, y)
     with pytest.raises(ValueError, match="one feature, but the model has 2"):
         draw(classifiers["relu"].network_)

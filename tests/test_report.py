@@ -756,7 +756,7 @@ def test_pages_stay_small_whatever_the_data_are():
     words = Tree(text).text
     assert "78 more targets" in words  # in the table
     assert "86 more targets" in words  # with pictures
-    assert "1,000 are drawn" in words
+    assert "1,000 random ones are drawn" in words
 
 
 # -- inputs of all kinds

@@ -203,12 +203,15 @@ def _history_of(
 ) -> tuple[tuple[Progress, ...], Certificate]:
     """The records and the certificate of a solution or a fitted estimator."""
     if isinstance(run, Solution):
-        history, certificate = run.history, run.certificate
-    elif hasattr(run, "fit"):
-        check_fitted(run)
-        history, certificate = getattr(run, "history_", ()), run.certificate_
-    else:
+        _check_history(run.history, run)
+        return run.history, run.certificate
+    if not hasattr(run, "fit"):
         raise TypeError(f"solution must be a Solution or a fitted estimator, got {type_name(run)}")
+    check_fitted(run)
+    _check_history(getattr(run, "history_", ()), run)  # estimators of other packages have none
+    return run.history_, run.certificate_
+
+
+def _check_history(history: Sequence[Progress], run: object) -> None:
     if not history:
         raise ValueError(f"this {type_name(run)} has no history to plot")
-    return history, certificate
