@@ -54,7 +54,13 @@ void transpose_bits(index_t first, index_t last, index_t n, index_t p, const uin
                        const int *stop); \
     int adjoint_##NAME(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C, \
                        const uint32_t *bits, const REAL *X, const REAL *R, REAL *out, \
-                       const int *stop);
+                       const int *stop); \
+    int ragged_forward_##NAME(index_t first, index_t last, index_t n, index_t d, index_t C, \
+                              const index_t *offsets, const uint32_t *bits, const REAL *X, \
+                              const REAL *U, REAL *out, const int *stop); \
+    int ragged_adjoint_##NAME(index_t first, index_t last, index_t n, index_t d, index_t C, \
+                              const index_t *offsets, const uint32_t *bits, const REAL *X, \
+                              const REAL *R, REAL *out, const int *stop);
 PRODUCTS(float, float)
 PRODUCTS(double, double)
 #undef PRODUCTS

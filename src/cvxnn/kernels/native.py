@@ -26,11 +26,14 @@ _INT, _SIZE, _REAL, _DATA = ctypes.c_int, ctypes.c_int64, ctypes.c_double, ctype
 _FLAG = ctypes.POINTER(ctypes.c_int)
 _HINGES = [_SIZE, _DATA, _SIZE, _DATA, _DATA, _DATA, _REAL]
 _PRODUCT = [_SIZE] * 6 + [_DATA] * 4 + [_FLAG]
+_RAGGED = [_SIZE] * 5 + [_DATA] * 5 + [_FLAG]
 _Prototypes = dict[str, tuple[Any, list[Any]]]
 _OF_EACH_PRECISION: _Prototypes = {
     "nonzero_blocks": (_SIZE, [_SIZE, _SIZE, _DATA, _DATA]),
     "forward": (_INT, _PRODUCT),
     "adjoint": (_INT, _PRODUCT),
+    "ragged_forward": (_INT, _RAGGED),
+    "ragged_adjoint": (_INT, _RAGGED),
 }
 _PROTOTYPES: _Prototypes = {
     "kernels_version": (ctypes.c_uint64, []),
@@ -291,6 +294,53 @@ def _multiply(
 
     seconds = n * p * d * C / max(1, len(result)) / PRODUCT_RATE
     _share(run, len(result), seconds, least=256, per_worker=1)  # every part makes its tables anew
+    return result
+
+
+def ragged_forward(
+    bits: np.ndarray, offsets: np.ndarray, X: np.ndarray, U: np.ndarray
+) -> np.ndarray:
+    """Predictions (C, n) of blocks U (K, d) that belong to one class each, class after class;
+    `offsets` (C + 1) says where classes begin, and `bits` are words of columns, class by class."""
+    (n, d), C = X.shape, len(offsets) - 1
+    words = int(np.sum(-(-np.diff(offsets) // 32)))
+    if U.shape != (offsets[-1], d) or bits.shape != (words, n):
+        raise ValueError(f"weights of shape {U.shape} do not fit the working sets")
+    return _multiply_ragged("forward", bits, offsets, X, U, np.empty((C, n), dtype=X.dtype), n)
+
+
+def ragged_adjoint(
+    bits: np.ndarray, offsets: np.ndarray, X: np.ndarray, R: np.ndarray
+) -> np.ndarray:
+    """Correlations (K, d) of the blocks with residuals (C, n), each with those of its class; `bits`
+    are words of rows for all blocks."""
+    (n, d), C, K = X.shape, len(offsets) - 1, int(offsets[-1])
+    if R.shape != (C, n) or bits.shape != (-(-n // 32), K):
+        raise ValueError(f"residuals of shape {R.shape} do not fit the working sets")
+    return _multiply_ragged("adjoint", bits, offsets, X, R, np.empty((K, d), dtype=X.dtype), K)
+
+
+def _multiply_ragged(
+    name: str,
+    bits: np.ndarray,
+    offsets: np.ndarray,
+    X: np.ndarray,
+    factor: np.ndarray,
+    result: np.ndarray,
+    shared: int,  # rows or blocks, which threads share
+) -> np.ndarray:
+    (n, d), C = X.shape, len(offsets) - 1
+    multiply = getattr(library(), f"ragged_{name}_{_C_NAMES[X.dtype]}")
+    X, factor = np.ascontiguousarray(X), np.ascontiguousarray(factor, dtype=X.dtype)
+    offsets, bits = np.ascontiguousarray(offsets, dtype=np.int64), np.ascontiguousarray(bits)
+    arrays = [_pointer(array) for array in (offsets, bits, X, factor, result)]
+
+    def run(part: slice, stop: Any) -> None:
+        if multiply(part.start, part.stop, n, d, C, *arrays, stop):
+            raise MemoryError("no memory for the products")
+
+    seconds = n * int(offsets[-1]) * d / max(1, shared) / PRODUCT_RATE
+    _share(run, shared, seconds, least=256, per_worker=1)
     return result
 
 

@@ -249,6 +249,38 @@ int NAME(adjoint)(index_t first, index_t last, index_t n, index_t p, index_t d, 
     return NAME(multiply)(first, last, bits, p, &W, NULL, out);
 }
 
+/* The products for blocks that belong to one class each, class after class: offsets (C + 1) are
+ * where classes begin among the blocks. For the forward one the bits of every class are words of
+ * their own, (ceil(blocks of class / 32), n); both have predictions or residuals class by class,
+ * (C, n). */
+int NAME(ragged_forward)(index_t first, index_t last, index_t n, index_t d, index_t C,
+                         const index_t *offsets, const uint32_t *bits, const REAL *X, const REAL *U,
+                         REAL *out, const int *stop)
+{
+    int failed = 0;
+    for (index_t k = 0; k < C && !failed; k++) {
+        index_t p = offsets[k + 1] - offsets[k];
+        NAME(dense_t) W = {.depth = p, .d = d, .C = 1, .values = U + offsets[k] * d, .stop = stop};
+        failed = NAME(multiply)(first, last, bits, n, &W, X, out + k * n);
+        bits += (p + WORD - 1) / WORD * n;
+    }
+    return failed;
+}
+
+/* Blocks first..last, from bits (ceil(n / 32), blocks). */
+int NAME(ragged_adjoint)(index_t first, index_t last, index_t n, index_t d, index_t C,
+                         const index_t *offsets, const uint32_t *bits, const REAL *X, const REAL *R,
+                         REAL *out, const int *stop)
+{
+    int failed = 0;
+    for (index_t k = 0; k < C && !failed; k++) {
+        index_t from = first > offsets[k] ? first : offsets[k], to = least(last, offsets[k + 1]);
+        NAME(dense_t) W = {.depth = n, .d = d, .C = 1, .values = X, .R = R + k * n, .stop = stop};
+        if (from < to) failed = NAME(multiply)(from, to, bits, offsets[C], &W, NULL, out);
+    }
+    return failed;
+}
+
 #undef LANES
 #undef vec
 #endif

@@ -38,6 +38,14 @@ class Root:
             x = x - (self.span @ (self.span.T @ x.reshape(-1))).reshape(x.shape)
         return x
 
+    def hessian(self, x: np.ndarray) -> np.ndarray:
+        """H x."""
+        return self.apply(self.scale * x)
+
+    def diagonal(self) -> np.ndarray:
+        """Of H, without regard to the span: (n, C)."""
+        return self.scale**2 * (1.0 if self.unit is None else 1 - self.unit**2)
+
     def apply(self, x: np.ndarray) -> np.ndarray:
         return self.scale * self.project(x)
 
@@ -186,6 +194,10 @@ class WeightedLoss:
 
     def intercept(self, Z: Array) -> np.ndarray:
         return np.zeros(self.Y.shape[1])
+
+    def evaluate(self, Z: Array) -> tuple[float, Any]:
+        """f(Z) and grad f(Z), for losses that have them cheaper together."""
+        return self.value(Z), self.gradient(Z)  # type: ignore[attr-defined]
 
     def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         return Theta

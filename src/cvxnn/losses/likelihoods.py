@@ -136,6 +136,16 @@ class SoftmaxLoss(WeightedLoss):
     def gradient(self, Z: SomeArray) -> SomeArray:
         return self._theta(self._total * _softmax(double(Z)))
 
+    def evaluate(self, Z: Array) -> tuple[float, Any]:
+        if not isinstance(Z, np.ndarray):
+            return super().evaluate(Z)
+        Z = Z - Z.max(axis=1, keepdims=True)
+        q = np.exp(Z)
+        sums = q.sum(axis=1, keepdims=True)
+        against = np.einsum("ij,ij->i", self.Y, Z)[:, None]
+        value = self._weighted_sum(self._total * np.log(sums) - against)
+        return value, (q * (self._total / sums) - self.Y) * self.row_weight
+
     def _theta(self, q: SomeArray) -> SomeArray:
         """w/s (q - Y), with rows that add up to zero even where q is 0 and 1 up to rounding: the
         largest q makes up for it."""

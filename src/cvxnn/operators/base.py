@@ -7,11 +7,15 @@ other machines) need a class here and no change elsewhere.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from cvxnn.arrays import Array
+
+if TYPE_CHECKING:
+    from cvxnn.operators.ragged import RaggedOperator
 
 
 class Operator(Protocol):
@@ -73,6 +77,12 @@ class PatternOperator(Operator, Protocol):
 
     def select(self, patterns: np.ndarray, dtype: Any = None) -> Self:
         """The operator of these patterns (indices), in float32 or float64 if asked for."""
+
+    def ragged(self, patterns: Sequence[np.ndarray], dtype: type) -> RaggedOperator:
+        """The operator of a set of patterns (indices) for each class."""
+
+    def in_single(self) -> Self:
+        """The same operator in float32, which may be this one."""
 
     def with_data(self, X: Array) -> Self:
         """The operator of other data with the same patterns."""

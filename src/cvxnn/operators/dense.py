@@ -11,7 +11,7 @@ fits into `cache_bytes`; otherwise rows of the boolean mask are converted as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ from cvxnn.arrays import (
 )
 from cvxnn.kernels import native
 from cvxnn.operators.bits import Bits
+from cvxnn.operators.ragged import RaggedBits, RaggedOperator, RaggedSelections
 from cvxnn.threads import cached_property
 
 _BLOCK = 2**22  # entries of D U held at a time
@@ -192,6 +193,16 @@ class ExpandedMatrix:
             indices = like(self.X, patterns, self._xp.int64)
             chosen._float_mask = self._xp.take(chosen._float_mask, indices, axis=0)
         return chosen
+
+    def in_single(self) -> Self:
+        return self._in_precision("float32")
+
+    def ragged(self, patterns: Sequence[np.ndarray], dtype: type) -> RaggedOperator:
+        its = self._in_precision(np.dtype(dtype).name)
+        if its._bits is None or native.library() is None:
+            return RaggedSelections(self, patterns, dtype)
+        share = self._pass * sum(map(len, patterns)) / (self.p * len(patterns))
+        return RaggedBits(its._bits, its.X, self.in_double().X, patterns, share)
 
     def _in_precision(self, name: str) -> Self:
         """The same operator in another precision: the same bits, or no float copy of the mask."""

@@ -20,6 +20,7 @@ _HOME = {
     "RFISTA": "rfista",
     "Solution": "results",
     "Status": "results",
+    "WorkingSets": "working_sets",
     "solve": "driver",
 }
 

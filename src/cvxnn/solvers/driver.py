@@ -30,10 +30,12 @@ from cvxnn.solvers.results import (
 )
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import Run
+from cvxnn.solvers.working_sets import WorkingSets
 from cvxnn.validation import check_choice, check_integer, check_number, check_problem, suggest
 
 SOLVERS: dict[str, Any] = {
-    cls.name: cls for cls in (Newton, RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
+    cls.name: cls
+    for cls in (Newton, WorkingSets, RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
 }
 DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 _OWN_OPTIONS = ("tol", "stop", "max_iter", "max_seconds", "warm_start", "callback", "on_failure")
