@@ -1018,7 +1018,7 @@ def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, m
     result = run(*command)
     assert result.exit_code == 0, result.output
     assert len(solved) <= 40 - kept  # what was done is not done again
-    assert "going on from path.csv.checkpoint" in result.stdout
+    assert "continuing from path.csv.checkpoint" in result.stdout
     found = pd.read_csv("path.csv")
     assert list(found) == list(whole_path)
     np.testing.assert_array_equal(found["alpha"], whole_path["alpha"])

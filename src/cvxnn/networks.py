@@ -6,7 +6,7 @@
 A convex solution becomes a network with one neuron for each non-zero block u (pattern, class),
 W1 = u / sqrt(||u||) and W2 = +- sqrt(||u||) in its class. Both layers are balanced, so the weight
 decay lam/2 (||W1||^2 + ||W2||_1^2) equals lam ||u||, and values are equal. The output bias b2 is
-not penalised and not part of convex weights; it goes beside them.
+not penalised, and is kept apart from convex weights.
 """
 
 from __future__ import annotations

@@ -196,7 +196,9 @@ LEARNING = _together(
         type=click.IntRange(min=2),
         help="Leave out text columns with more different texts than this.",
     ),
-    number("--holdout", 0.2, "Share of the rows to score and not to train on.", min=0, max=0.9),
+    number(
+        "--holdout", 0.2, "Share of the rows to hold out and score the model on.", min=0, max=0.9
+    ),
     patterns(500),
     TOL,
     SEED,

@@ -45,8 +45,8 @@ class Commands(click.Group):
         except BaseException as error:
             failure = _failure(error, context.obj)
             if failure is not None and context.obj.as_json:
-                told = {"error": failure.format_message(), "exit_code": failure.exit_code}
-                click.echo(json.dumps(told))
+                answer = {"error": failure.format_message(), "exit_code": failure.exit_code}
+                click.echo(json.dumps(answer))
             if failure is None or failure is error:
                 raise
             raise failure from error

@@ -112,7 +112,7 @@ def path(
     target = named_target(target, table)
     checkpoint = output.with_name(output.name + ".checkpoint")
     if checkpoint.exists():
-        console.say(f"going on from {checkpoint}")
+        console.say(f"continuing from {checkpoint}")
     if plot is not None:
         check_matplotlib()  # before the work, not after it
     try:
@@ -154,7 +154,7 @@ def _kept(checkpoint: Path, how: str) -> str:
     """How a path ended, and what remains of it."""
     if not checkpoint.exists():
         return f"{how}; nothing was written"
-    return f"{how}; what is done is kept in {checkpoint}, and the same command goes on from there"
+    return f"{how}; what is done is kept in {checkpoint}, and the same command continues from there"
 
 
 def _say_path(console: Console, points: list[dict[str, float]]) -> None:

@@ -80,7 +80,7 @@ class Labels:
 
     @property
     def default_score(self) -> str:
-        """What alpha is chosen by, unless told otherwise."""
+        """The score that alpha is chosen by if no other is given."""
         return "log-likelihood" if self.has_probabilities else "accuracy"
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# The palette of Okabe and Ito, which people see alike whatever their colour vision is.
+# The palette of Okabe and Ito, which people with any colour vision can tell apart.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333")
 OBJECTIVE, BOUND, GAP = COLOURS[:3]
 MARKERS = "os^DvPX"

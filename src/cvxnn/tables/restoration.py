@@ -50,9 +50,9 @@ class Fields(TypedDict):
 
 def restored(content: Content) -> Fields:
     """The fields of the model that a file describes."""
-    told, arrays = content.description or {}, content.arrays
-    network, fitted = content.network, told["fitted"]
-    encoder, target = Encoder.from_json(told["columns"]), Target.from_json(told["target"])
+    described, arrays = content.description or {}, content.arrays
+    network, fitted = content.network, described["fitted"]
+    encoder, target = Encoder.from_json(described["columns"]), Target.from_json(described["target"])
     outputs = 1 if target.classes is None or len(target.classes) == 2 else len(target.classes)
     shape = network.n_features, network.n_outputs
     if shape != (len(encoder.features), outputs):
@@ -70,35 +70,39 @@ def restored(content: Content) -> Fields:
     mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)
     scores = {
         _text(part): {_text(name): float(value) for name, value in values.items()}
-        for part, values in told["scores"].items()
+        for part, values in described["scores"].items()
     }
     return {
-        "estimator": _restored_estimator(told, content, target),
+        "estimator": _restored_estimator(described, content, target),
         "encoder": encoder,
         "target": target,
         "rows": rows.astype(int),
-        "fingerprint": _text(told["fingerprint"]),
+        "fingerprint": _text(described["fingerprint"]),
         "mask": np.unpackbits(mask, axis=0, count=n_rows).astype(bool),
         "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
         "numbers": _restored_numbers(arrays, n_rows, network.n_features, outputs),
         "multipliers": _restored_multipliers(arrays, 2 * n_patterns * outputs, n_rows),
         "scores": scores,
-        "notes": tuple(map(_text, told["notes"])),
-        "versions": {_text(name): _text(number) for name, number in told["versions"].items()},
+        "notes": tuple(map(_text, described["notes"])),
+        "versions": {_text(name): _text(number) for name, number in described["versions"].items()},
     }
 
 
-def _restored_estimator(told: dict[str, Any], content: Content, target: Target) -> NetworkEstimator:
-    if told["estimator"] not in ESTIMATORS:
-        raise ValueError(f"there is no estimator {told['estimator']!r}")
-    estimator: NetworkEstimator = getattr(estimators, told["estimator"])(**told["parameters"])
+def _restored_estimator(
+    described: dict[str, Any], content: Content, target: Target
+) -> NetworkEstimator:
+    if described["estimator"] not in ESTIMATORS:
+        raise ValueError(f"there is no estimator {described['estimator']!r}")
+    estimator: NetworkEstimator = getattr(estimators, described["estimator"])(
+        **described["parameters"]
+    )
     estimator._validate_params()
     if (target.classes is not None) != isinstance(estimator, Classification):
         raise ValueError("the estimator does not match the target")
-    fitted, network = told["fitted"], content.network
+    fitted, network = described["fitted"], content.network
     estimator.__dict__.update(
         network_=network,
-        certificate_=_restored_certificate(told["certificate"]),
+        certificate_=_restored_certificate(described["certificate"]),
         alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
         lambda_max_=check_number(fitted["lambda_max"], "lambda_max", minimum=0),
         converged_=check_flag(fitted["converged"], "converged"),
@@ -111,13 +115,13 @@ def _restored_estimator(told: dict[str, Any], content: Content, target: Target) 
     )
     if target.classes is not None:
         estimator.classes_ = np.array(target.classes)
-    if told["estimator"].endswith("CV"):
+    if described["estimator"].endswith("CV"):
         estimator.__dict__.update(_restored_choice(fitted, content.arrays))
     return estimator
 
 
-def _restored_certificate(told: dict[str, Any]) -> Certificate:
-    certificate = Certificate(**{**told, "caveats": tuple(told.get("caveats", ()))})
+def _restored_certificate(described: dict[str, Any]) -> Certificate:
+    certificate = Certificate(**{**described, "caveats": tuple(described.get("caveats", ()))})
     for text in (certificate.scope, *certificate.caveats):
         _text(text)
     for name, value in vars(certificate).items():

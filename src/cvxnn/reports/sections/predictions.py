@@ -165,21 +165,21 @@ def probabilities(contents: Contents) -> Markup | None:
 def _reliability(label: str, calibration: Calibration) -> Markup:
     bins, unit = calibration.bins, Scale(0.0, 1.0)
     mean, share = [one.mean for one in bins], [one.share for one in bins]
-    plot = Plot(
-        unit, unit, x_label="probability", y_label="share that came true", height=270, left=58
-    )
+    plot = Plot(unit, unit, x_label="probability", y_label="observed share", height=270, left=58)
     plot.line([0, 1], [0, 1], "ideal")
     plot.whiskers(mean, [one.interval[0] for one in bins], [one.interval[1] for one in bins], "a")
     plot.dots(mean, share, "a")
     counts = [one.n for one in bins]
     below = Plot(unit, Scale.counts(counts), y_label="rows", height=110, left=58)
     below.bars([one.low for one in bins], [one.high for one in bins], counts, "c")
-    told = "; ".join(f"{number(one.mean, 2)}: {number(one.share, 2)} of {one.n:,}" for one in bins)
+    listing = "; ".join(
+        f"{number(one.mean, 2)}: {number(one.share, 2)} of {one.n:,}" for one in bins
+    )
     return figure(
         f"{label}: expected calibration error {number(calibration.error, 2)}",
         None,
         join(
-            plot.svg(f"Mean probability and share that came true, by bin: {told}."),
+            plot.svg(f"Mean probability and observed share, by bin: {'; '.join(pairs)}."),
             below.svg(f"Rows in each bin: {', '.join(str(n) for n in counts)}."),
         ),
     )
