@@ -172,9 +172,7 @@ def _reliability(label: str, calibration: Calibration) -> Markup:
     counts = [one.n for one in bins]
     below = Plot(unit, Scale.counts(counts), y_label="rows", height=110, left=58)
     below.bars([one.low for one in bins], [one.high for one in bins], counts, "c")
-    listing = "; ".join(
-        f"{number(one.mean, 2)}: {number(one.share, 2)} of {one.n:,}" for one in bins
-    )
+    pairs = [f"{number(one.mean, 2)}: {number(one.share, 2)} of {one.n:,}" for one in bins]
     return figure(
         f"{label}: expected calibration error {number(calibration.error, 2)}",
         None,
