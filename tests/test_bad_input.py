@@ -364,7 +364,7 @@ TEXT = {
         options="--encoding ascii",
     ),
     "an encoding that does not exist": fit_to(
-        "there is no encoding 'utf-9'", GOOD, options="--encoding utf-9"
+        "unknown encoding 'utf-9'", GOOD, options="--encoding utf-9"
     ),
     "UTF-16 without a byte order mark": fit_to(
         "it holds zero bytes, which only text in utf-16 does", GOOD.encode("utf-16-le")
@@ -642,7 +642,7 @@ NEW_ROWS = {
     "a value that is missing for the first time": Command(
         "predict model.cvxnn data.csv",
         0,
-        "column 'a': 1 missing value, the first in row 5, where training had none",
+        "column 'a': 1 missing value, the first in row 5; training had none",
         {"data.csv": with_cell("a", 5, "")},
         check=predicts_rows(N),
     ),
@@ -667,7 +667,7 @@ NEW_ROWS = {
     "rows that were changed after training": Command(
         "certify model.cvxnn data.csv",
         2,
-        "its training rows are not the same",
+        "its training rows are different",
         {"data.csv": scaled("b", 2.0)},
     ),
     "fewer rows than were trained on": Command(

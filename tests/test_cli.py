@@ -613,7 +613,7 @@ def test_certify_wants_the_rows_of_the_training(run, files):
     Path("other.csv").write_text(csv_text(columns))
     result = run("certify", "model.cvxnn", "other.csv")
     assert result.exit_code == 2
-    assert "its training rows are not the same" in result.stderr
+    assert "its training rows are different" in result.stderr
 
 
 # ----------------------------------------------------------------------- prune, improve
