@@ -20,10 +20,10 @@ Graph = dict[str, set[str]]
 LAYERS = {
     "ground": "arrays digits files memory rounding",
     "machine": "validation budget threads kernels panels",
-    "terms": "losses penalties patterns",
+    "terms": "losses penalties gates patterns",
     "data": "smooth operators least_squares cones",
     "networks": "modelfile conversion export networks pruning",
-    "problems": "protocols proofs certificates problem_data problems",
+    "problems": "protocols proofs certificates problems",
     "solvers": "solvers decompositions",
     "methods": "paths verification",
     "estimators": "estimators",

@@ -110,7 +110,7 @@ def everything():
 
 
 def forked(task):
-    """What `task` returns in a child; a child that hangs ends by a signal."""
+    """What `task` returns in a child; a child that hangs is killed."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

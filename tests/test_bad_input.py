@@ -169,7 +169,7 @@ def fit_to(says, content, code=2, options="", **settings):
 
 
 def fits(says, content, check=None, options="", command=FIT):
-    """A command that succeeds, with a model as good as any."""
+    """A command that succeeds and writes a good model."""
 
     def checked(printed):
         model = Model.load("model.cvxnn")
@@ -262,7 +262,7 @@ def full_disk(size=100):
 
 @contextmanager
 def little_memory(size=2**29):
-    """Half a gigabyte beside what is used already."""
+    """Leave half a gigabyte of memory beside what is used already."""
     limits = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + size, limits[1]))
@@ -552,7 +552,7 @@ COLUMNS = {
     "numbers of size 1e300": fits("", scaled("b", 1e300), as_good),
     "numbers of size 1e-300": fits("", scaled("b", 1e-300), as_good),
     "denormal numbers": fits(
-        "columns of X that are too small to be scaled are as good as zero: 'b'", scaled("b", 1e-310)
+        "these columns of X are too small to be scaled and count as zero: 'b'", scaled("b", 1e-310)
     ),
     "missing values": fits("missing values are filled in and marked: 'b'", with_cell("b", 9, "")),
     "missing values, refused": fit_to(

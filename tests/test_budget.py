@@ -55,7 +55,7 @@ def slow(monkeypatch):
             clock.work(budget.PIECE)
 
     def observed_share(run, work, seconds, stop=None, telling=True):
-        """In this thread; kernels that can be stopped are looked after while they run."""
+        """Runs in this thread; kernels that can be stopped are watched while they run."""
         for piece in work:
             budget.look(telling)
             run(piece)

@@ -219,7 +219,7 @@ def test_membership_violation_and_lift():
 
 
 def exactly_inside(cones, v, i):
-    """In rational numbers, for the rows as they came."""
+    """Membership in rational numbers, for the rows as they were given."""
     X = cones.raw.toarray() if isinstance(cones.raw, csr_array) else cones.raw
     v = [Fraction(float(entry)) for entry in v]
     products = [sum(Fraction(float(a)) * b for a, b in zip(x, v, strict=True)) for x in X]
@@ -315,7 +315,7 @@ def test_gates_with_a_bias_are_said_to_be_no_points_of_cones_without():
     patterns = cvxnn.sample_patterns(X, 20, bias=True, random_state=0)
     with pytest.warns(cvxnn.PatternWarning):  # few of these have a cone at all
         problem = cvxnn.CReLU(X, X[:, 0], patterns, lam=0.1)
-    assert "have a bias, which the cones have not" in problem.notes[0]
+    assert "have a bias, but the cones have none" in problem.notes[0]
     assert not any("tie with" in note for note in problem.notes)
     with_bias = cvxnn.CReLU(X, X[:, 0], patterns, lam=0.1, bias=True)
     assert with_bias.notes == ()
@@ -490,7 +490,7 @@ def test_patterns_that_no_gate_produces_are_dropped_with_a_word():
         problem = cvxnn.CReLU(X, np.ones(4), cvxnn.Patterns.from_mask(mask), lam=0.1)
     assert len(problem.patterns) == 1
     impossible = cvxnn.Patterns.from_mask(mask[:, :1])
-    with pytest.raises(ValueError, match="patterns: none is left"):
+    with pytest.raises(ValueError, match="no patterns are left"):
         cvxnn.CReLU(X, np.ones(4), impossible, lam=0.1)
 
 

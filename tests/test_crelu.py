@@ -513,7 +513,7 @@ def test_an_interrupt_before_the_first_iterate_returns_the_zero_model(problem, m
 
 
 def test_problems_and_solutions_travel(problem, solution):
-    """To other processes, as joblib sends them."""
+    """They can be pickled, as joblib does to send them to other processes."""
     again = pickle.loads(pickle.dumps(solution))
     assert again.certificate == solution.certificate
     assert cvxnn.certify(again.problem, again.weights, again.dual) == cvxnn.certify(

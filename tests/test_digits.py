@@ -1,4 +1,4 @@
-"""A bound in print is still a bound."""
+"""Printed bounds are rounded to the safe side, so that they are still bounds."""
 
 from decimal import Decimal
 

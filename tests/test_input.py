@@ -603,7 +603,11 @@ BAD_SOLVE = {
     "solver None": ({"solver": None}, TypeError, "^solver must be a name or a solver object"),
     "solver number": ({"solver": 5}, TypeError, "^solver must be a name or a solver object"),
     "solver direct": ({"solver": "direct"}, ValueError, "'direct' does not .* penalty 'neuron'"),
-    "solver lsmr": ({"solver": "lsmr"}, ValueError, "use one of: newton, rfista, cvxpy"),
+    "solver lsmr": (
+        {"solver": "lsmr"},
+        ValueError,
+        "use one of: newton, working-sets, rfista, cvxpy",
+    ),
     "options for an object": (
         {"solver": RFISTA(), "restart": False},
         TypeError,

@@ -158,7 +158,7 @@ def test_a_loss_object_is_what_its_name_is(kind, name, choice):
     [("neuron", NeuronGroups()), ("feature", FeatureGroups()), ("l1", L1()), ("l2", L2(77.0))],
 )
 def test_a_penalty_object_is_what_its_name_is(name, penalty):
-    """Whatever strength it came with: the problem's counts."""
+    """The problem's strength counts, whatever the object came with."""
     one, two = (cvxnn.solve(make_problem(penalty=given)) for given in (name, penalty))
     assert one.problem.penalty.lam == two.problem.penalty.lam == two.problem.lam
     assert repr(one.problem) == repr(two.problem)
@@ -259,7 +259,7 @@ def test_an_own_loss_says_what_it_lacks():
 
 
 def test_a_loss_that_inherits_a_name_goes_by_that_of_its_class():
-    """Nobody takes it for the one that it comes from: what is known of that may not hold."""
+    """It must not be mistaken for its parent: what is known about that may not hold."""
 
     class Sharper(Huber):
         pass
@@ -422,7 +422,7 @@ def test_another_formula_inherits_no_declarations():
 
 
 def test_twice_the_loss_and_half_the_penalty_are_solved_as_what_they_are():
-    """Nothing that knows the classes they come from is asked, and nothing is called proven."""
+    """No formula of their parent classes is used, and nothing is called proven."""
     plain = make_problem()
     reference = cvxnn.solve(plain, tol=1e-8).certificate
     half = make_problem(penalty=HalfNeurons()).with_lam(2 * plain.lam)

@@ -340,7 +340,7 @@ def test_networks_of_columns_in_tiny_units_are_finite(unit, form):
     y = np.abs(X[:, 2])
     patterns = sample_patterns(small, 20, random_state=0, normalize=True)
     too_small = unit < SMALLEST
-    with pytest.warns(UserWarning, match=r"2 \(no number above") if too_small else nullcontext():
+    with pytest.warns(UserWarning, match=r"2 \(largest entry") if too_small else nullcontext():
         problem = cvxnn.CReLU(small, y, patterns, lam=1e-3, normalize=True)
     network = cvxnn.solve(problem).network()
     assert np.isfinite(network.W1).all()

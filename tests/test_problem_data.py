@@ -7,7 +7,7 @@ import pytest
 
 import cvxnn
 from conftest import make_data, make_problem
-from cvxnn.problem_data import ProblemData
+from cvxnn.problems.data import ProblemData
 
 
 def make_relu(dtype=np.float64, **settings):

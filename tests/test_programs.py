@@ -170,7 +170,7 @@ def test_networks_from_above(loss, kind, offset):
         size += mpmath.sqrt(sum(a**2 for a in first) + shift**2) * second
         terms = zip([*first, shift], units, strict=True)
         sized += mpmath.sqrt(sum((a * u) ** 2 for a, u in terms)) * second
-    assert found.strangers == m  # random patterns are none of them
+    assert found.unmatched == m  # no neuron has one of the random patterns
     is_just_above(found.objective, true_loss(program, Z) + mpf(program.lam) * size)
     is_just_above(found.size, sized)
 

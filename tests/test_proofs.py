@@ -146,7 +146,7 @@ def test_a_loss_that_does_not_declare_its_rounding_proves_nothing():
 
 
 def test_a_bound_above_an_objective_is_an_error(monkeypatch):
-    """It cannot happen; if it did, it would be said."""
+    """It should never happen; if it does, the user is told."""
     problem = make_problem()
     solution = cvxnn.solve(problem, tol=1e-6)
     true = proofs.lower_bound
@@ -194,7 +194,7 @@ def test_without_a_penalty_a_radius_is_stated(kind):
 
 
 def test_soft_targets_need_not_sum_to_one():
-    """0.1 + 0.2 + 0.7 is no 1 in floating-point numbers; the loss is bounded below all the same."""
+    """0.1 + 0.2 + 0.7 is not 1 in floating-point numbers; the lower bound holds all the same."""
     X, _ = make_data(30, 3)
     Y = np.tile([0.1, 0.2, 0.7], (30, 1))
     Y[::2] = [0.3, 0.3, 0.4 + 5e-7]

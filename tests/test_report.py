@@ -149,7 +149,7 @@ def restored(model):
 
 
 def invented(cls, network, classes=None, **parameters):
-    """A fitted estimator that nobody has trained, for sizes that would take long."""
+    """A fitted estimator with made-up attributes, for sizes that would take long to train."""
     model = cls(**parameters)
     certificate = cvxnn.Certificate(0.5, 0.4, 1.0, "C-ReLU over 7 given patterns")
     history = tuple(

@@ -1,4 +1,4 @@
-"""R-FISTA: every switch is read, the line search is honest, the printed misprints are not ours."""
+"""R-FISTA: every switch has an effect, accepted steps pass the test, misprints are corrected."""
 
 import itertools
 import math

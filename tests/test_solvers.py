@@ -159,7 +159,7 @@ def test_least_squares_solvers_are_for_least_squares(words, settings):
 
 
 def test_a_solution_for_another_loss_is_a_start():
-    """Its weights are; the rest of its state belongs to another problem."""
+    """Its weights are used; the rest of its state belongs to another problem."""
     X, labels = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 3
     patterns = cvxnn.sample_patterns(X, 8, random_state=0)
     solutions = {}
@@ -182,7 +182,7 @@ def test_a_solver_that_cannot_says_who_can(problem):
 
 
 def test_converged_needs_the_fresh_certificate(problem):
-    """A solver whose products are wrong cannot talk the driver into 'converged'."""
+    """A solver whose products are wrong is never reported as 'converged'."""
 
     class Liar:
         name = "liar"

@@ -19,13 +19,13 @@ def two_threads(monkeypatch):
 
 @pytest.fixture
 def three():
-    """Limits that are not one to begin with."""
+    """Libraries with a limit other than one thread at the start."""
     with threadpool_limits(3, user_api="blas"):
         yield
 
 
 def limits(api="blas"):
-    """Of the libraries that have threads; some are built without."""
+    """The limits of the libraries that have threads; some are built without."""
     return {
         info["num_threads"]
         for info in threadpool_info()
@@ -34,7 +34,7 @@ def limits(api="blas"):
 
 
 def pieces_of(seconds, count=6):
-    """A run that can be stopped, how to, and who has begun and ended."""
+    """A run that can be stopped, how to stop it, and which pieces have begun and ended."""
     stopped, begun, ended = threading.Event(), [], []
 
     def run(piece):
@@ -61,7 +61,7 @@ def test_small_work_stays_in_the_thread_that_asked():
 
 
 def test_work_inside_a_piece_stays_in_its_thread():
-    """A pool that waits for itself would wait for ever."""
+    """A pool that waits for itself would wait forever."""
     pairs = []
 
     def run(_):

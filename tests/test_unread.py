@@ -1,4 +1,4 @@
-"""An option that nothing reads is refused: whoever gives one believes that it does something."""
+"""An option that would have no effect is refused, because whoever gives one expects an effect."""
 
 from __future__ import annotations
 

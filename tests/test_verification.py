@@ -146,7 +146,7 @@ def test_every_loss_with_other_penalties_is_confirmed(penalty, loss):
 
 
 def test_a_class_without_an_optimum_does_not_spoil_the_bound_of_the_others():
-    """Without a penalty, weights of a separable class grow for ever, and its dual point is 0."""
+    """Without a penalty, weights of a separable class grow without end, and its dual point is 0."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 3))
     Y = np.sign(np.stack([X[:, 0], rng.standard_normal(60)], axis=1))
@@ -395,7 +395,7 @@ def test_other_weights_are_caught(solution):
 
 
 def test_a_cheaper_point_outside_the_cones_is_caught(relu):
-    """The relaxation's weights have a smaller objective, and nothing else gives them away."""
+    """The relaxation's weights have a smaller objective, but violate the cones."""
     problem = relu.problem
     gated = solve(problem.gated, "newton")
     weights = (gated.weights, np.zeros_like(gated.weights))
@@ -557,7 +557,7 @@ def test_projections_that_fail_only_lower_the_bound(relu, monkeypatch):
     assert found.lower_bound == pytest.approx(plain, rel=1e-12)
     assert found.lower_bound < 0.999 * relu.certificate.lower_bound
     assert not found.agrees
-    assert "gave up and count unprojected" in str(found)
+    assert "failed and count unprojected" in str(found)
 
 
 def test_poor_multipliers_only_lower_the_bound(relu, monkeypatch):

@@ -18,9 +18,9 @@ __version__ = "0.1.0"
 _HOME = {
     "sample_patterns": "patterns",
     "Patterns": "patterns",
-    "GaussianGates": "patterns",
-    "SparseGates": "patterns",
-    "PatchGates": "patterns",
+    "GaussianGates": "gates",
+    "SparseGates": "gates",
+    "PatchGates": "gates",
     "CGReLU": "problems",
     "CReLU": "problems",
     "PatternWarning": "cones.singular",
@@ -34,6 +34,7 @@ _HOME = {
     "Path": "paths",
     "CheckpointError": "paths",
     "Newton": "solvers.newton.method",
+    "WorkingSets": "solvers.working_sets.method",
     "RFISTA": "solvers.rfista",
     "AL": "solvers.augmented_lagrangian",
     "ConeDecomposition": "solvers.decomposition",
@@ -113,6 +114,9 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.estimators import ReLUClassifierCV as ReLUClassifierCV
     from cvxnn.estimators import ReLURegressor as ReLURegressor
     from cvxnn.estimators import ReLURegressorCV as ReLURegressorCV
+    from cvxnn.gates import GaussianGates as GaussianGates
+    from cvxnn.gates import PatchGates as PatchGates
+    from cvxnn.gates import SparseGates as SparseGates
     from cvxnn.improvement import Improvement as Improvement
     from cvxnn.improvement import improve as improve
     from cvxnn.loading import load as load
@@ -122,10 +126,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.paths import CheckpointError as CheckpointError
     from cvxnn.paths import Path as Path
     from cvxnn.paths import path as path
-    from cvxnn.patterns import GaussianGates as GaussianGates
-    from cvxnn.patterns import PatchGates as PatchGates
     from cvxnn.patterns import Patterns as Patterns
-    from cvxnn.patterns import SparseGates as SparseGates
     from cvxnn.patterns import sample_patterns as sample_patterns
     from cvxnn.plots import plot_convergence as plot_convergence
     from cvxnn.plots import plot_cv as plot_cv
@@ -151,6 +152,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers.results import Solution as Solution
     from cvxnn.solvers.results import Status as Status
     from cvxnn.solvers.rfista import RFISTA as RFISTA
+    from cvxnn.solvers.working_sets.method import WorkingSets as WorkingSets
     from cvxnn.tables.model import Model as Model
     from cvxnn.tables.reading import read_table as read_table
     from cvxnn.tables.table import Table as Table

@@ -1,4 +1,4 @@
-"""What a run may take, and what it has taken: seconds, and products over the data.
+"""What a run may use, and what it has used: seconds, and products over the data.
 
 Whoever starts a run opens a budget with `spend`. Whatever works below it counts its products and
 looks at the clock between two pieces of work, with `look`, which ends the run by an exception once
@@ -27,7 +27,7 @@ RATE = 2e10
 SPARSE_RATE = 5e8  # and of products with sparse matrices
 LONGEST, SHARE = 0.5, 0.05  # of a piece of work: seconds, or a share of the limit if that is more
 PIECE = 0.1  # seconds of the pieces that work is cut into where that can be chosen
-SILENCE = 0.7  # seconds after which somebody who listens is told that a run is alive
+SILENCE = 0.7  # seconds without an iteration after which the callback is called
 
 
 class OutOfTimeError(Exception):
@@ -52,7 +52,7 @@ class Budget:
     """The time and the products of one run.
 
     seconds : until it has to end.
-    on_silence : called when nothing was told for a while (see `told`).
+    on_silence : called when the callback was not called for a while (see `told`).
 
     `reserve` are seconds that are kept back for its end, for a certificate.
     """
@@ -82,12 +82,12 @@ class Budget:
         return max(LONGEST, SHARE * self.seconds)
 
     def last_call(self) -> None:
-        """What is left is for the end, which may take half as long as a piece of work beyond it:
-        the other half is for what is done if even that is too short."""
+        """Open the reserve for the final certificate. It may also exceed the limit by half of the
+        longest piece of work; the other half is for the fallback if even that is too short."""
         self.seconds, self.reserve = self.seconds + self.longest / 2, 0.0
 
     def told(self) -> None:
-        """Somebody who listens has heard of this run just now."""
+        """The callback was called just now."""
         self._told = clock()
 
     def look(self, telling: bool = True) -> None:
@@ -123,8 +123,8 @@ def current() -> Budget | None:
 
 
 def look(telling: bool = True) -> None:
-    """Look at the clock, between two pieces of work: raises once the time of the run is up. Tells
-    whoever listens that the run is alive, unless that would come at a bad moment."""
+    """Look at the clock, between two pieces of work: raises once the time of the run is up. With
+    `telling`, a callback that was silent for long is called."""
     budget = _current.get()
     if budget is not None:
         budget.look(telling)
@@ -148,8 +148,8 @@ def limits_of_highs() -> dict[str, float]:
 
 
 def doing(what: str, seconds: float = 0.0) -> None:
-    """Say what is done next, for whoever listens: at once if that is predicted to take long and
-    cannot be interrupted."""
+    """Note what is done next, for the callback, which is called at once if the work is predicted to
+    take long and cannot be interrupted."""
     budget = _current.get()
     if budget is not None:
         budget.doing = what

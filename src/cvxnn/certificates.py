@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn import proofs
-from cvxnn.arrays import Array, array_namespace, double, like, to_numpy
+from cvxnn.arrays import Array, Weights, array_namespace, double, like, to_numpy
 from cvxnn.digits import text_above, text_below
 from cvxnn.penalties import NoPenalty
 from cvxnn.proofs import Multipliers
 from cvxnn.validation import check_array, check_problem
 
 if TYPE_CHECKING:
+    from cvxnn.cones.projection import ActiveRows
     from cvxnn.protocols import Problem
 
 # At lam = 0 a dual point has to satisfy M'Theta = 0; it counts if it does so to this precision.
@@ -105,7 +107,7 @@ def relative_gap(objective: float, lower_bound: float, zero_objective: float) ->
     return 0.0 if gap == 0 else gap / max(objective, 1e-8 * zero_objective)
 
 
-def certify(problem: Problem, weights: Any, Theta: Array | None = None) -> Certificate:
+def certify(problem: Problem, weights: ArrayLike, Theta: Array | None = None) -> Certificate:
     """Bound the optimal value of `problem` at feasible weights, in float64 with fresh products and
     a bound on every rounding error.
 
@@ -135,10 +137,10 @@ class Proof(NamedTuple):
 @np.errstate(all="ignore")  # what overflows ends in a bound that says nothing
 def prove(
     problem: Problem,
-    weights: Any,
+    weights: ArrayLike,
     Theta: Array | None = None,
     *,
-    start: Any = None,
+    start: ActiveRows | None = None,
     enough: float = -1.0,
     precise: float = proofs.PRECISE,
     refuse: bool = True,
@@ -170,7 +172,7 @@ def prove(
     else:
         objective = proofs.objective_above(problem, to_numpy(U), Z, bias)
         zero_objective = proofs.zero_objective_above(problem)
-        if problem.kind == "C-ReLU":
+        if proofs.has_cones(problem):
             network_objective = proofs.network_objective_above(problem, to_numpy(U), bias)
     bounds = _Bounds(problem, U, unproven, precise)
     bound = None
@@ -202,7 +204,7 @@ class CertificateError(AssertionError):
     `problem`, `certificate`, `weights` and `dual`."""
 
     def __init__(
-        self, problem: Problem, certificate: Certificate, weights: Any, dual: Array
+        self, problem: Problem, certificate: Certificate, weights: Weights, dual: Array
     ) -> None:
         super().__init__(
             f"a lower bound of {certificate.lower_bound!r} is above the objective "
@@ -232,7 +234,7 @@ class _Bounds:
         if isinstance(problem.penalty, NoPenalty):
             self.radius = proofs.weights_radius(problem, to_numpy(U))
 
-    def of(self, Theta: Array, start: Any = None) -> _Bound:
+    def of(self, Theta: Array, start: ActiveRows | None = None) -> _Bound:
         """The bound that Theta proves, made to satisfy the equations of the dual."""
         problem, infeasibility = self.problem, 0.0
         if self.radius is not None:

@@ -108,7 +108,7 @@ class _Result:
     violation_bound: float | None = None
 
 
-def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Decomposition:
+def decompose(gated: Solution, method: str = "min-norm", **options: object) -> Decomposition:
     """Decompose a solution of C-GReLU onto the cones of its patterns.
 
     Parameters
@@ -116,7 +116,7 @@ def decompose(gated: Solution, method: str = "min-norm", **options: Any) -> Deco
     gated : a `Solution` of a `CGReLU` problem.
     method :
         "closed-form"     for data of full row rank; one pseudo-inverse.
-        "gate"            w along the gate: at once, with large norms.
+        "gate"            w along the gate: immediate, but with large norms.
         "lp"              any feasible point, by linear programming (HiGHS).
         "least-distance"  the smallest ||w||.
         "min-norm"        the smallest ||v|| + ||w||, by projections (default).
@@ -234,7 +234,7 @@ def min_norm(blocks: _Blocks) -> _Result:
     open_ = np.flatnonzero(~opposite & b.any(axis=1))
     t = np.full(len(open_), 0.5)
     best = np.full(len(open_), np.inf)
-    for _ in range(50):
+    for _ in range(50):  # blocks that gain less than 1e-9 leave the loop
         if len(open_) == 0:
             break
         u, pattern = blocks.u[open_], blocks.pattern[open_]
@@ -266,7 +266,9 @@ def conic(blocks: _Blocks, backend: str) -> _Result:
         zip(blocks.u, blocks.signs, blocks.shortage(), strict=True)
     ):
         budget.look()
-        size = np.linalg.norm(row)  # cones: solve for a unit block, whatever the units
+        size = np.linalg.norm(
+            row
+        )  # cones can be scaled: solve for a unit block, whatever the units
         u.value, signs.value, b.value = row / size, sign.astype(float), short / size
         program.solve(solver=backend)
         if w.value is None:
@@ -284,7 +286,7 @@ def approximate(blocks: _Blocks, rho: float, tol: float, max_iter: int) -> _Resu
     tol = check_number(tol, "tol", minimum=0)
     max_iter = check_integer(max_iter, "max_iter", minimum=1)
     hinge = Shortage(blocks, rho)
-    w: Any = np.zeros((*blocks.u.shape, 1))
+    w: Array = np.zeros((*blocks.u.shape, 1))
     try:
         for n_iter, iterate in enumerate(RFISTA().iterates(hinge, w, "paper")):
             w = iterate.U
@@ -292,7 +294,7 @@ def approximate(blocks: _Blocks, rho: float, tol: float, max_iter: int) -> _Resu
             if iterate.residual <= tol or n_iter >= max_iter:
                 break
     except StalledError:
-        pass  # as good as rounding lets it be
+        pass  # solved as well as rounding allows
     singular_values = _singular_values(blocks.X)
     bound = 2 * rho / singular_values[-1] if _full_row_rank(blocks.X, singular_values) else None
     return _Result(w[:, :, 0], violation_bound=bound)
@@ -323,7 +325,7 @@ class Shortage(Smooth):
         return 0.5 * float(np.sum((h_new - h) ** 2) + 2 * np.sum(h * (h_new - new.fit)))
 
 
-FUNCTIONS: dict[str, tuple[Callable[..., _Result], dict[str, Any]]] = {
+FUNCTIONS: dict[str, tuple[Callable[..., _Result], dict[str, object]]] = {
     "closed-form": (closed_form, {}),
     "gate": (along_gate, {}),
     "lp": (linear_program, {}),
@@ -334,7 +336,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., _Result], dict[str, Any]]] = {
 }
 
 
-def _non_zero_blocks(problem: CReLU, U: np.ndarray) -> tuple[_Blocks, tuple[Any, Any]]:
+def _non_zero_blocks(
+    problem: CReLU, U: np.ndarray
+) -> tuple[_Blocks, tuple[np.ndarray, np.ndarray]]:
     i, k = np.nonzero(np.any(U != 0, axis=1))
     stuck = np.unique(i[problem.cones.singular[i]])
     if len(stuck):
@@ -348,7 +352,7 @@ def _non_zero_blocks(problem: CReLU, U: np.ndarray) -> tuple[_Blocks, tuple[Any,
 
 
 def _assemble(
-    problem: CReLU, v: np.ndarray, w: np.ndarray, index: tuple[Any, Any]
+    problem: CReLU, v: np.ndarray, w: np.ndarray, index: tuple[np.ndarray, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
     p, d, C = problem.weight_shape[0] // 2, problem.weight_shape[1], problem.weight_shape[2]
     V, W = np.zeros((p, d, C)), np.zeros((p, d, C))
@@ -370,6 +374,7 @@ def _move_inside(blocks: _Blocks, w: np.ndarray) -> np.ndarray:
         short = np.maximum(cones.violation(w, pattern), cones.violation(blocks.u + w, pattern))
         if not short.any():
             break
+        # 1 % more than needed, so that rounding does not leave it just outside
         w = w + (1.01 * short / slack)[:, None] * interior
     return w
 
@@ -387,7 +392,8 @@ def _tight_row_bounds(blocks: _Blocks, active: ActiveRows) -> np.ndarray:
 
 
 def _singular_values(X: np.ndarray) -> np.ndarray:
-    """Of X with no more rows than columns, which alone may have full row rank; else none."""
+    """The singular values of X, or a single zero if X has more rows than columns and so cannot
+    have full row rank."""
     n, d = X.shape
     return np.linalg.svd(X, compute_uv=False) if n <= d else np.zeros(1)
 

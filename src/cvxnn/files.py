@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, BinaryIO
+from typing import BinaryIO, Protocol
 
 try:
     import fcntl
@@ -20,27 +20,34 @@ except ImportError:  # not a Unix: temporary files of killed processes stay
 
 TABLE_BYTES = 2**30  # of a table, unpacked
 MODEL_BYTES = 2**32  # of a model or a checkpoint
-_VARIABLE = "CVXNN_MAX_BYTES"  # which replaces both
+_VARIABLE = "CVXNN_MAX_BYTES"  # the environment variable that overrides both
 _PIECE = 2**20
-_WRITER_SECONDS = 10.0  # to wait for somebody to write to a pipe
+_WRITER_SECONDS = 10.0  # how long to wait for the first writer of a pipe
 _TEMPORARY = re.compile(r"\.cvxnn-[0-9a-f]{16}\.tmp")
+
+
+class Readable(Protocol):
+    """A file, or what unpacks one."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write `content` to `path` whole or not at all, and on the disk before it takes the place of
     what was there.
 
-    It goes to a file without a name, which is gone with its process, or where there are none to one
-    with a temporary name. A process that is killed in the moment between naming and renaming leaves
-    the temporary name behind; the next write to the folder removes it. Writers lock what they
-    write, and locks end with their process: nobody removes what another one is about to rename.
+    The content goes to a file without a name, which vanishes with its process, or to one with a
+    temporary name on systems that have no such files. A process that is killed between naming and
+    renaming leaves the temporary file behind; the next write to the folder removes it. Writers lock
+    what they write and locks end with their process, so nobody removes a file that another process
+    is about to rename.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} to")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder")
     if path.exists() and not path.is_file():
-        raise OSError(f"{path} is no ordinary file, and would be replaced by one")
+        raise OSError(f"{path} is not a regular file, and would be replaced by one")
     _remove_abandoned(path.parent)
     temporary = path.with_name(f".cvxnn-{token_hex(8)}.tmp")
     try:
@@ -59,7 +66,7 @@ def _written(temporary: Path, content: bytes) -> int:
     """The handle of a file of this name and content, which is on the disk, and locked."""
     try:
         return _filled(_nameless(temporary.parent), content, temporary)
-    except OSError:  # a system without such files, or what will be in the way again
+    except OSError:  # no such files on this system; any other error will come again
         return _filled(_named(temporary), content)
 
 
@@ -70,7 +77,7 @@ def _filled(handle: int, content: bytes, name: Path | None = None) -> int:
         while rest:
             rest = rest[os.write(handle, rest) :]
         os.fsync(handle)
-        if name is not None:  # Python follows the link if it is given a folder, here of no use
+        if name is not None:  # src_dir_fd is not used, but makes Python follow the link
             os.link(f"/proc/self/fd/{handle}", name, src_dir_fd=handle)
     except BaseException:
         os.close(handle)
@@ -88,8 +95,8 @@ def _nameless(folder: Path) -> int:
 
 
 def _named(temporary: Path) -> int:
-    """A new file of this name, locked; made again if somebody took it for an abandoned one before
-    it was."""
+    """A new, locked file of this name; made again if another process removed it as abandoned before
+    it was locked."""
     while True:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         _lock(handle)
@@ -158,13 +165,18 @@ def read_bounded(
         return _rest(file, beginning, path, most, refusal)
 
 
-def unpacked(file: Any, path: Path, most: int, refusal: type[ValueError]) -> bytes:
+def unpacked(file: Readable, path: Path, most: int, refusal: type[ValueError]) -> bytes:
     """What a compressed file holds, if that is at most `most` bytes."""
     return _rest(file, b"", path, most, refusal, "unpacked, ")
 
 
 def _rest(
-    file: Any, beginning: bytes, path: Path, most: int, refusal: type[ValueError], how: str = ""
+    file: Readable,
+    beginning: bytes,
+    path: Path,
+    most: int,
+    refusal: type[ValueError],
+    how: str = "",
 ) -> bytes:
     content = io.BytesIO()
     piece = beginning or file.read(_PIECE)
@@ -177,7 +189,7 @@ def _rest(
 
 
 def too_large(path: Path, most: int, how: str = "") -> str:
-    """What is said of a file that is not read."""
+    """The message about a file that is not read."""
     return (
         f"{path} is too large: {how}more than {most:,} bytes, which is all that is read; set "
         f"{_VARIABLE} to read more"
@@ -197,10 +209,10 @@ def _opened(path: Path, refusal: type[ValueError]) -> BinaryIO:
 
 
 def _pipe(path: Path, refusal: type[ValueError]) -> BinaryIO:
-    """A pipe that somebody writes to, be it slowly."""
+    """A pipe that somebody writes to, however slowly."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # which does not wait for a writer
     try:
-        if os.path.exists(os.path.realpath(path)):  # it has a name, so the writer may be to come
+        if os.path.exists(os.path.realpath(path)):  # it has a name, so its writer may come later
             _await_writer(handle, path, refusal)
         os.set_blocking(handle, True)
     except BaseException:
@@ -216,6 +228,6 @@ def _await_writer(handle: int, path: Path, refusal: type[ValueError]) -> None:
         return
     try:
         os.read(handle, 1)
-    except BlockingIOError:  # somebody has opened it, and takes time
+    except BlockingIOError:  # there is a writer, who takes time
         return
     raise refusal(f"{path} is a pipe that nobody has written to for {_WRITER_SECONDS:g} seconds")

@@ -7,8 +7,6 @@ Both also split R^n into range(M) and its complement, which certificates at lam 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, lsmr
 
@@ -39,6 +37,7 @@ class KernelFactor:
         n = operator.n
         budget.doing(f"factoring a kernel of {n} x {n} numbers", KernelFactor.seconds(n))
         values, vectors = np.linalg.eigh(to_numpy(operator.kernel()))
+        # eigenvalues below this are rounding: dividing by them would give noise
         kept = values > max(values[-1], 0.0) * len(values) * np.finfo(np.float64).eps
         self.values, self.range_basis = values[kept], vectors[:, kept]
 
@@ -110,10 +109,11 @@ class RangeComplement:
 
     def _range_basis(self) -> np.ndarray:
         X, mask = to_numpy(self.operator.rows()), self.operator.mask
-        R: Any = np.zeros((0, len(X)))
+        R: np.ndarray = np.zeros((0, len(X)))
         for patterns in budget.pieces(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
             piece = mask.T[patterns, None, :] * X.T
-            R = np.linalg.qr(np.vstack([R, piece.reshape(-1, len(X))]), mode="r")
+            stacked = np.vstack([R, piece.reshape(-1, len(X))])
+            R = np.asarray(np.linalg.qr(stacked, mode="r"))
         _, values, vectors = np.linalg.svd(R, full_matrices=False)
         rounding = max(len(X), self.operator.p * self.operator.d) * np.finfo(np.float64).eps
         return vectors[values > rounding * values[0]].T

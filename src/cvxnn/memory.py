@@ -1,8 +1,9 @@
 """Memory that arrays will need, compared with what there is before any of them is made.
 
-What is asked for is what surely exists at one time: masks, weights, copies of the data, of known
-size. Scratch of a solver comes on top, so that a problem that passes may still be too large; one
-that is refused is. Nothing is refused where the system does not say what there is.
+Only arrays that certainly exist at one time and have a known size are counted: masks, weights,
+copies of the data. Solvers need scratch space on top, so a problem that passes may still be too
+large; one that is refused certainly is. Nothing is refused where the system does not say how much
+memory there is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 DOUBLE = 8  # bytes of a number
-NEVER_TOO_MUCH = 2**27  # bytes that are not worth a look at what there is
+NEVER_TOO_MUCH = 2**27  # bytes for which the available memory is not looked up
 # weights (blocks, d, C) that exist at one time in a run of the leanest solver
 WEIGHT_COPIES = 4
 _FILES, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
@@ -52,7 +53,7 @@ def weight_bytes(blocks: int, d: int, C: int) -> int:
 
 
 def available() -> int | None:
-    """Bytes that this process may still take; None if nobody says."""
+    """Bytes that this process may still take; None if the system does not say."""
     known = [size for size in (_of_machine(), _of_groups(), _of_process()) if size is not None]
     return min(known, default=None)
 

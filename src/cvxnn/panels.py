@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
@@ -90,7 +90,7 @@ def cholesky(K: np.ndarray) -> np.ndarray | None:
 
 def cholesky_solve(L: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(L L')^-1 b."""
-    if len(L) == 0:  # LAPACK wants at least one
+    if len(L) == 0:  # LAPACK refuses empty matrices
         return b
     potrs = lapack.spotrs if L.dtype == np.float32 else lapack.dpotrs
     return potrs(L.T, b.astype(L.dtype, copy=False), lower=0)[0]
@@ -124,7 +124,7 @@ def _subtract_products(K: np.ndarray, below: np.ndarray) -> None:
     _share(run, len(below), 1.0 * len(below) * math.prod(below.shape), in_place=True)
 
 
-def _share(run: Callable[[slice], Any], n: int, work: float, in_place: bool = False) -> None:
+def _share(run: Callable[[slice], object], n: int, work: float, in_place: bool = False) -> None:
     """Run over rows in pieces of equal size, each a moment of work. Pieces that work in place
     cannot be run again, so nobody is told about them, who might fork."""
     pieces = list(blocks(n, math.ceil(n / max(1, math.ceil(work / moment())))))

@@ -12,12 +12,13 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path as FilePath
 from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
@@ -40,7 +41,7 @@ N_LAMS, EPS = 50, 1e-2  # of a path, unless given
 
 
 class CheckpointError(ValueError):
-    """The file holds no path of this problem; the message says why."""
+    """The file does not hold a path of this problem; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +125,7 @@ def path(
     eps: float | None = None,
     tol: float = 1e-4,
     *,
-    lams: Any = None,
+    lams: ArrayLike | None = None,
     solver: str | Solver = "auto",
     min_loss: float = 0.0,
     max_seconds: float | None = None,
@@ -141,7 +142,7 @@ def path(
     n_lams, eps : a geometric grid of n_lams (50) from lambda_max to eps lambda_max (1e-2).
     tol : relative duality gap of every point.
     lams : the grid itself, in any order, instead.
-    solver, options : as for `solve`.
+    solver, options : as in `solve`.
     min_loss : end as soon as the loss falls below this share of the zero model's.
     max_seconds : for the whole path; a point that is not finished in time is left out.
     callback : called with each `Solution`; a true answer ends the path.
@@ -166,45 +167,68 @@ def path(
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
     number = N_LAMS if n_lams is None else check_integer(n_lams, "n_lams", minimum=1)
     grid = np.full(number, np.nan)  # until lambda_max is known
-    solutions: list[Solution] = []
-    message, interrupted = "all points are reached", False
+    walk = _Walk(problem, tol, solver, options, min_loss, callback, progress)
     try:
         with threads.single_blas(), spend(Budget(seconds)):
             grid = _grid(problem, n_lams, eps, lams)
-            file = None if checkpoint is None else _Checkpoint(checkpoint, problem, grid, tol)
-            stored = [] if file is None else file.read()
-            for k, lam in enumerate(grid.tolist()):
-                if k < len(stored):
-                    solution = stored[k]
-                else:
-                    start = _ahead(solutions[-2:], lam)
-                    solution = solve(
-                        problem.with_lam(lam), solver, tol=tol, warm_start=start, **options
-                    )
-                if solution.status in _UNFINISHED:
-                    interrupted = solution.status is Status.INTERRUPTED
-                    message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
-                    break
-                if len(solutions) > 1:  # what later points no longer need may be large
-                    solutions[-2] = replace(solutions[-2], state=None)
-                solutions.append(solution)
-                if file is not None and k >= len(stored):
-                    file.write(solutions)
-                if progress:
-                    sys.stderr.write(_line(solution, k + 1, len(grid)) + "\n")
-                reason = _reason_to_stop(solution, min_loss, callback)
-                if reason:
-                    message = reason
-                    break
+            walk.run(
+                grid,
+                None if checkpoint is None else _Checkpoint(checkpoint, problem, grid, tol),
+            )
     except KeyboardInterrupt:  # between two solves
-        message, interrupted = _UNFINISHED[Status.INTERRUPTED], True
+        walk.message, walk.interrupted = _UNFINISHED[Status.INTERRUPTED], True
     except OutOfTimeError:
         known = bool(np.isfinite(grid).all())
-        where = f"at lam = {grid[len(solutions)]:.4g}" if known else "before lambda_max was known"
-        message = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}"
-    if len(solutions) > 1:
-        solutions[-2] = replace(solutions[-2], state=None)
-    return Path(problem, tuple(solutions), grid, message, interrupted)
+        reached = len(walk.solutions)
+        where = f"at lam = {grid[reached]:.4g}" if known else "before lambda_max was known"
+        walk.message = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}"
+    walk.forget(-2)
+    return Path(problem, tuple(walk.solutions), grid, walk.message, walk.interrupted)
+
+
+@dataclass(eq=False)
+class _Walk:
+    """The way along a grid, with the settings that `path` has checked."""
+
+    problem: ConvexProblem
+    tol: float
+    solver: str | Solver
+    options: dict[str, Any]
+    min_loss: float
+    callback: Callable[[Solution], object] | None
+    progress: bool
+    solutions: list[Solution] = field(default_factory=list)
+    message: str = "all points are reached"
+    interrupted: bool = False
+
+    def run(self, grid: np.ndarray, file: _Checkpoint | None) -> None:
+        """Solve for one lam after the other; points that the file holds are taken from there."""
+        stored = [] if file is None else file.read()
+        for k, lam in enumerate(grid.tolist()):
+            solution = stored[k] if k < len(stored) else self._solve(lam)
+            if solution.status in _UNFINISHED:
+                self.interrupted = solution.status is Status.INTERRUPTED
+                self.message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
+                return
+            self.forget(-2)
+            self.solutions.append(solution)
+            if file is not None and k >= len(stored):
+                file.write(self.solutions)
+            if self.progress:
+                sys.stderr.write(_line(solution, k + 1, len(grid)) + "\n")
+            reason = _reason_to_stop(solution, self.min_loss, self.callback)
+            if reason:
+                self.message = reason
+                return
+
+    def _solve(self, lam: float) -> Solution:
+        start, problem = _ahead(self.solutions[-2:], lam), self.problem.with_lam(lam)
+        return solve(problem, self.solver, tol=self.tol, warm_start=start, **self.options)
+
+    def forget(self, k: int) -> None:
+        """Drop the state of a point that later ones no longer start from: it may be large."""
+        if len(self.solutions) > 1:
+            self.solutions[k] = replace(self.solutions[k], state=None)
 
 
 def _ahead(last: Sequence[Solution], lam: float) -> Solution | None:
@@ -228,10 +252,12 @@ _UNFINISHED = {
 }
 
 
-def _grid(problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: Any) -> np.ndarray:
+def _grid(
+    problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: ArrayLike | None
+) -> np.ndarray:
     if lams is not None:
         if n_lams is not None or eps is not None:
-            raise TypeError("lams is the grid itself: n_lams and eps would not be read")
+            raise TypeError("give lams, or n_lams and eps: lams is the whole grid")
         grid = to_numpy(check_array(lams, "lams")).astype(np.float64)
         if grid.ndim != 1 or len(grid) == 0 or not np.all(grid > 0):
             raise ValueError("lams must be a list of positive numbers")
@@ -269,7 +295,7 @@ def _line(solution: Solution, k: int, total: int) -> str:
 
 
 def _bytes_of(value: Any) -> bytes:
-    """All numbers of an array, which print in part only; anything else as it prints."""
+    """All numbers of an array, of which `repr` shows only some; anything else as its `repr`."""
     if not hasattr(value, "shape"):
         return repr(value).encode()
     content = np.ascontiguousarray(to_numpy(value))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.arrays import (
     Array,
+    Index,
     array_namespace,
     blocks,
     double,
@@ -24,8 +26,11 @@ from cvxnn.arrays import (
     like,
     to_numpy,
 )
+from cvxnn.gates import GateDistribution, GaussianGates, PatchGates, SparseGates, draw_gates
 from cvxnn.memory import check_memory, pattern_bytes
 from cvxnn.validation import (
+    Seed,
+    check_array,
     check_features,
     check_flag,
     check_integer,
@@ -36,89 +41,21 @@ from cvxnn.validation import (
     check_vector,
 )
 
-SMALLEST = 1e-304  # unit in which a column can be measured: weights are as large as its inverse
+__all__ = [
+    "GateDistribution",
+    "GaussianGates",
+    "PatchGates",
+    "Patterns",
+    "SparseGates",
+    "sample_patterns",
+]
+
+# The smallest norm that a column is divided by. Weights grow with its inverse, and would overflow.
+SMALLEST = 1e-304
 _BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
-_ONE = 1e-100  # a column of numbers below this, and of unit scale, was left as it is
-_CHECK_FLOPS = 2 * 10**9  # effort spent on finding out whether patterns belong to given data
-
-
-class GateDistribution(Protocol):
-    """Where gate vectors come from: `draw` returns p gates for d features as a (p, d) array."""
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class GaussianGates:
-    """Gates g ~ N(0, I), the paper's choice. The first gates do not depend on how many follow."""
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-        return rng.standard_normal((p, d))
-
-
-@dataclass(frozen=True)
-class SparseGates:
-    """Gaussian gates that look at `n_features` features each, chosen uniformly."""
-
-    n_features: int
-
-    def __post_init__(self) -> None:
-        check_integer(self.n_features, "n_features", minimum=1)
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-        if self.n_features > d:
-            raise ValueError(f"n_features is {self.n_features}, but X has only {d} features")
-        chosen = np.argsort(rng.random((p, d)), axis=1)[:, : self.n_features]
-        gates = np.zeros((p, d))
-        np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
-        return gates
-
-
-@dataclass(frozen=True)
-class PatchGates:
-    """Gaussian gates on a `size` x `size` patch of an image, placed uniformly (paper, MNIST).
-
-    `image_shape` is (height, width), or three numbers with the channels on `channel_axis`;
-    the rows of X are such images, flattened in C order. A patch spans all channels.
-    """
-
-    image_shape: Sequence[int]
-    size: int = 3
-    channel_axis: int = -1
-
-    def __post_init__(self) -> None:
-        if not hasattr(self.image_shape, "__iter__"):
-            raise TypeError(f"image_shape must be 2 or 3 integers, got {self.image_shape!r}")
-        shape = tuple(check_integer(s, "image_shape", minimum=1) for s in self.image_shape)
-        if len(shape) not in (2, 3):
-            raise ValueError(f"image_shape must have 2 or 3 entries, got {shape}")
-        check_integer(self.size, "size", minimum=1)
-        if self.channel_axis not in (-3, -2, -1, 0, 1, 2):
-            raise ValueError(f"channel_axis must be one of the 3 axes, got {self.channel_axis}")
-        object.__setattr__(self, "image_shape", shape)
-        if self.size > min(self._pixels.shape[:2]):
-            raise ValueError(f"patches of size {self.size} do not fit into images {shape}")
-
-    @property
-    def _pixels(self) -> np.ndarray:
-        """The flat position in X of each (row, column, channel)."""
-        pixels = np.arange(int(np.prod(self.image_shape))).reshape(self.image_shape)
-        return np.moveaxis(pixels, self.channel_axis, -1) if pixels.ndim == 3 else pixels[..., None]
-
-    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-        pixels = self._pixels
-        if pixels.size != d:
-            raise ValueError(
-                f"image_shape {self.image_shape} has {pixels.size} values, but X has {d} features"
-            )
-        height, width, channels = pixels.shape
-        top = rng.integers(height - self.size + 1, size=(p, 1, 1, 1))
-        left = rng.integers(width - self.size + 1, size=(p, 1, 1, 1))
-        i, j, k = np.ogrid[: self.size, : self.size, :channels]
-        chosen = pixels[top + i, left + j, k].reshape(p, -1)
-        gates = np.zeros((p, d))
-        np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
-        return gates
+# A non-zero column with the scale 1 and no entry above this was too small to be scaled.
+_TINY_COLUMN = 1e-100
+_CHECK_FLOPS = 2 * 10**9  # operations spent on checking that patterns belong to the data
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -168,7 +105,12 @@ class Patterns:
 
     @classmethod
     def from_gates(
-        cls, X: Any, gates: Any, gate_bias: Any = None, *, strict: bool = False
+        cls,
+        X: ArrayLike,
+        gates: ArrayLike,
+        gate_bias: ArrayLike | None = None,
+        *,
+        strict: bool = False,
     ) -> Patterns:
         """The distinct, non-zero patterns that given gates (d, p) produce on X, order kept."""
         X = check_features(X)
@@ -186,18 +128,25 @@ class Patterns:
 
     @classmethod
     def from_mask(
-        cls, mask: Any, gates: Any = None, gate_bias: Any = None, *, strict: bool = False
+        cls,
+        mask: ArrayLike,
+        gates: ArrayLike | None = None,
+        gate_bias: ArrayLike | None = None,
+        *,
+        strict: bool = False,
     ) -> Patterns:
         """Patterns given as a boolean (n, p) mask. Without gates a solution predicts on the
         training rows only: a network needs gates to switch on new rows."""
-        return cls(mask, gates, gate_bias, strict)._distinct()
+        gates = None if gates is None else _check_gates(gates)
+        bias = None if gate_bias is None else to_numpy(check_array(gate_bias, "gate_bias"))
+        return cls(check_mask(mask), gates, bias, strict)._distinct()
 
     @classmethod
-    def from_network(cls, X: Any, network: Any, *, strict: bool = False) -> Patterns:
+    def from_network(cls, X: ArrayLike, network: object, *, strict: bool = False) -> Patterns:
         """The patterns of a network's neurons on X: a gated network's gates, which are strict or
         not by themselves, or the first-layer weights `W1` (m, d) and biases `b1` of any two-layer
         network."""
-        if hasattr(network, "gates"):
+        if _is_gated(network):
             if check_flag(strict, "strict") and not network.strict:
                 raise ValueError("strict=True, but the gates of the network are not strict")
             return cls.from_gates(X, network.gates, network.gate_bias, strict=network.strict)
@@ -209,10 +158,10 @@ class Patterns:
     def _distinct(self) -> Patterns:
         keep, _ = distinct_patterns(self.mask)
         if len(keep) == 0:
-            raise ValueError("no patterns left: every one is the zero pattern")
+            raise ValueError("no patterns left: all of them are zero")
         return self.select(keep)
 
-    def select(self, indices: Any) -> Patterns:
+    def select(self, indices: Index) -> Patterns:
         """The patterns at `indices` (integers, booleans or a slice), in that order."""
         chosen = np.atleast_1d(np.arange(len(self))[indices])
         if len(chosen) == 0:
@@ -247,7 +196,7 @@ class Patterns:
 
     def check_belong_to(self, X: Array) -> None:
         """Raise unless these are patterns of X: the shapes fit, and on rows spread over X the
-        gates reproduce the mask (products within rounding of zero are not held against it)."""
+        gates reproduce the mask. Products within rounding of zero may have either sign."""
         n, d = X.shape
         if self.n_samples != n:
             raise ValueError(
@@ -278,7 +227,7 @@ class Patterns:
 
 
 def sample_patterns(
-    X: Any,
+    X: ArrayLike,
     n_patterns: int,
     *,
     gates: GateDistribution | None = None,
@@ -286,7 +235,7 @@ def sample_patterns(
     active_share: float | None = None,
     normalize: bool = False,
     strict: bool = False,
-    random_state: Any = None,
+    random_state: Seed = None,
 ) -> Patterns:
     """Sample at most `n_patterns` distinct, non-zero activation patterns of X.
 
@@ -311,12 +260,15 @@ def sample_patterns(
     if active_share is not None:
         active_share = check_number(active_share, "active_share", minimum=0, strict=True, maximum=1)
         if bias:
-            raise TypeError("bias draws the biases of gates, active_share sets them: give one")
+            raise TypeError(
+                "give bias or active_share, not both: one draws the biases of gates, the other "
+                "computes them"
+            )
     rng = check_random_state(random_state)
     n, d = X.shape
     check_memory(pattern_bytes(n, d, p), "patterns", n=n, d=d, p=p)
 
-    G = _draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
+    G = draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
     gate_bias = rng.standard_normal(p) if bias else np.zeros(p)
     if normalize:
         G /= unit_scale(to_numpy(X, keep_sparse=True))[:, None]
@@ -362,7 +314,7 @@ def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_norms(X: Array) -> np.ndarray:
-    """Column norms of X, with 1 for zero columns: what columns are divided by to unitise them."""
+    """The norms of the columns of X, with 1 for zero columns."""
     # the largest entry is taken out, so that no square over- or underflows
     largest = largest_entries(X)
     largest = np.where(largest > 0, largest, 1.0)
@@ -375,8 +327,8 @@ def column_norms(X: Array) -> np.ndarray:
 
 
 def unit_scale(X: Array) -> np.ndarray:
-    """What columns are divided by to unitise them: their norms, but 1 for columns so small that
-    weights for them would overflow. Those stay next to zero; `warn_about_small` says so."""
+    """What columns are divided by to get unit norm: their norms, but 1 for columns so small that
+    weights for them would overflow. Those stay close to zero, and `warn_about_small` says so."""
     norms = column_norms(X)
     return np.where(norms < SMALLEST, 1.0, norms)
 
@@ -384,36 +336,22 @@ def unit_scale(X: Array) -> np.ndarray:
 def warn_about_small(
     X: Array, scale: np.ndarray, names: Sequence[str] | None = None, *, stacklevel: int
 ) -> None:
-    """Warn about columns of X that are not zero, but too small for the scale that they need."""
+    """Warn about columns of X that are not zero, but too small to be scaled."""
     largest = largest_entries(X)
-    small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _ONE))
+    small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _TINY_COLUMN))
     if len(small) == 0:
         return
     listing = ", ".join(
-        f"{k if names is None else repr(names[k])} (no number above {largest[k]:.2g})"
+        f"{k if names is None else repr(names[k])} (largest entry {largest[k]:.2g})"
         for k in small[:5]
     )
     more = f" and {len(small) - 5} more" if len(small) > 5 else ""
     warnings.warn(
-        f"columns of X that are too small to be scaled are as good as zero: {listing}{more}; "
-        "take other units for them",
+        f"these columns of X are too small to be scaled and count as zero: {listing}{more}; "
+        "use other units for them",
         UserWarning,
         stacklevel=stacklevel + 1,
     )
-
-
-def _draw_gates(gates: GateDistribution, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
-    """Gates of the distribution as a (d, p) array of our own, checked: `draw` may be a user's."""
-    if isinstance(gates, type) or not hasattr(gates, "draw"):
-        got = gates.__name__ if isinstance(gates, type) else type(gates).__name__
-        raise TypeError(
-            f"gates must be a distribution such as GaussianGates(), got {got}; "
-            "for gate vectors of your own use Patterns.from_gates"
-        )
-    draws = to_numpy(check_matrix(gates.draw(rng, p, d), "gates.draw(...)", "patterns"))
-    if draws.shape != (p, d):
-        raise ValueError(f"gates.draw(...) must have shape {(p, d)}, got {draws.shape}")
-    return np.array(draws.T, dtype=np.float64, order="C")
 
 
 def _activations_at_share(
@@ -438,5 +376,17 @@ def _activations_at_share(
     return mask, bias
 
 
-def _check_gates(gates: Any) -> np.ndarray:
+class _Gated(Protocol):
+    """A network whose neurons are switched by gates (d, p) with biases (p,)."""
+
+    gates: np.ndarray
+    gate_bias: np.ndarray
+    strict: bool
+
+
+def _is_gated(network: object) -> TypeGuard[_Gated]:
+    return hasattr(network, "gates")
+
+
+def _check_gates(gates: ArrayLike) -> np.ndarray:
     return double(to_numpy(check_matrix(gates, "gates", "features", "patterns")))

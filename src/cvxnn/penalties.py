@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Penalty(Protocol):
     declares_rounding: ClassVar[bool]  # whether it has the three methods that come last
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """What it depends on beside lam, by name."""
         ...
 
@@ -99,7 +99,7 @@ class ScaledPenalty:
     squared_norm: ClassVar[bool] = False
     declares_rounding: ClassVar[bool] = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         for quality, parts in _RESTS_ON.items():
             if quality not in vars(cls) and not parts.isdisjoint(vars(cls)):
@@ -109,7 +109,7 @@ class ScaledPenalty:
         self.lam = lam
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "lam"}
 
     def with_lam(self, lam: float) -> Self:
@@ -197,6 +197,7 @@ class GroupNorm(ScaledPenalty):
     def _shrinkage(norms: Array, threshold: float) -> Array:
         xp = array_namespace(norms)
         kept = norms > threshold
+        # a quotient of the others would be computed, too, and warn or be NaN at zero
         safe = xp.where(kept, norms, xp.ones_like(norms))
         return xp.where(kept, 1 - threshold / safe, xp.zeros_like(norms))
 
@@ -274,7 +275,7 @@ class NoPenalty:
     neuron_norms: ClassVar[bool] = True  # zero times any norm
     squared_norm: ClassVar[bool] = True
     declares_rounding: ClassVar[bool] = True
-    settings: ClassVar[dict[str, Any]] = {}
+    settings: ClassVar[dict[str, object]] = {}
 
     def with_lam(self, lam: float) -> Self:
         if lam != 0:
@@ -307,7 +308,7 @@ class NoPenalty:
         return np.zeros(G.shape[2])
 
 
-PENALTIES: Mapping[str, type[Any]] = {
+PENALTIES: Mapping[str, type[Penalty]] = {
     cls.name: cls for cls in (NeuronGroups, FeatureGroups, L1, L2, NoPenalty)
 }
 

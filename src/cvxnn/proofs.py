@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -49,12 +49,13 @@ from cvxnn.rounding import (
 from cvxnn.validation import offers
 
 if TYPE_CHECKING:
+    from cvxnn.cones.projection import ActiveRows
     from cvxnn.problems import CReLU
     from cvxnn.protocols import Problem
 
-MARGIN = 2.0**-46  # relative; what a checker may lose by its own arithmetic
+MARGIN = 2.0**-46  # relative; room for the rounding of whoever checks the bound
 PRECISE = 1e-12  # error of the dual constraint, relative to its limit, that needs no splitting
-RADIUS = 10.0  # at lam = 0 a bound is claimed for weights so many times as large as those given
+RADIUS = 10.0  # at lam = 0 a bound covers weights up to this many times the size of those given
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +88,13 @@ class LowerBound(NamedTuple):
     multipliers: Multipliers | None
 
 
+def has_cones(problem: Problem) -> TypeGuard[CReLU]:
+    return problem.kind == "C-ReLU"
+
+
 def obstacles(problem: Problem) -> tuple[str, ...]:
-    """What stands in the way of a proof, in words: a loss or a penalty of somebody's own, or
-    arithmetic that is not IEEE's."""
+    """What stands in the way of a proof, in words: a loss or a penalty that does not bound its
+    rounding errors, or arithmetic that is not IEEE's."""
     found = []
     for part, name in ((problem.loss, problem.loss_name), (problem.penalty, problem.penalty_name)):
         if not offers(part, "declares_rounding"):
@@ -115,7 +120,7 @@ def zero_objective_above(problem: Problem) -> float:
     return _with_margin(problem.loss.value_above(Ball(to_numpy(Z)), bias))
 
 
-def network_objective_above(problem: Any, U: np.ndarray, bias: np.ndarray | None) -> float:
+def network_objective_above(problem: CReLU, U: np.ndarray, bias: np.ndarray | None) -> float:
     """Above f(sum +-(X v)_+ + 1 bias') + g(U), which knows no patterns. A ReLU magnifies no error,
     so that of the predictions is the same."""
     predictions = Ball(problem.network_predictions(U), _prediction_error(problem, U))
@@ -172,7 +177,7 @@ def lower_bound(
     problem: Problem,
     Theta: np.ndarray,
     *,
-    start: Any = None,
+    start: ActiveRows | None = None,
     radius: float | None = None,
     precise: float = PRECISE,
 ) -> LowerBound:
@@ -184,8 +189,8 @@ def lower_bound(
         return LowerBound(0.0, np.zeros_like(Theta), None)
     G, error = _correlation(problem, point, precise)
     multipliers = None
-    if problem.kind == "C-ReLU" and problem.lam > 0:
-        G, error, multipliers = _with_multipliers(problem, dual, G, error, start)  # type: ignore[arg-type]
+    if has_cones(problem) and problem.lam > 0:
+        G, error, multipliers = _with_multipliers(problem, dual, G, error, start)
     limit = problem.penalty.dual_limit_below(G, error)
     quadratic = problem.penalty.conjugate_above(G, error)
     linear = np.zeros_like(limit)
@@ -202,7 +207,9 @@ def _correlation(problem: Problem, point: Ball, precise: float) -> tuple[np.ndar
     operator = problem.operator_double
     base, n = operator.base, operator.n  # signs double the blocks, not the work
     G = to_numpy(base.adjoint(base.like(point.mid)))
-    outside: Any = _magnitudes(base, np.asarray(point.rad), n) if np.any(point.rad) else 0.0
+    outside: np.ndarray | float = (
+        _magnitudes(base, np.asarray(point.rad), n) if np.any(point.rad) else 0.0
+    )
     error = up(_magnitudes(base, np.abs(point.mid), n) * slack(n) + outside, 2) + n * TINY
     if not _fine(problem, G, error, precise):
         exact = _split(base, point.mid)
@@ -253,7 +260,7 @@ def _split(operator: PatternOperator, Theta: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _with_multipliers(
-    problem: CReLU, Theta: np.ndarray, G: np.ndarray, error: np.ndarray, start: Any
+    problem: CReLU, Theta: np.ndarray, G: np.ndarray, error: np.ndarray, start: ActiveRows | None
 ) -> tuple[np.ndarray, np.ndarray, Multipliers]:
     """-M'T + X~'gamma block by block, its error, and the multipliers that projections onto the
     cones end with. Any gamma >= 0 gives a valid bound."""

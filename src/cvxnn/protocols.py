@@ -6,11 +6,13 @@ operators/base.py; what a method offers is `Solver`, in solvers/base.py.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, Weights
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.losses import Loss
 from cvxnn.operators.base import Operator
 from cvxnn.patterns import Patterns
@@ -27,7 +29,7 @@ class Network(Protocol):
     @property
     def n_outputs(self) -> int: ...
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Outputs for the rows of X: (n, C), or (n,) for a network trained on 1-d targets."""
 
 
@@ -87,13 +89,13 @@ class Problem(Composite, Protocol):
 
     def zero_weights(self) -> Array: ...
 
-    def check_weights(self, weights: Any, name: str = "weights") -> Array:
+    def check_weights(self, weights: ArrayLike, name: str = "weights") -> Array:
         """Weights of a user as one array of blocks; anything else is refused."""
 
-    def present(self, U: Array) -> Any:
+    def present(self, U: Array) -> Weights:
         """Blocks as users see them."""
 
-    def dual_correlation(self, Theta: Array, start: Any = None) -> Array:
+    def dual_correlation(self, Theta: Array, start: ActiveRows | None = None) -> Array:
         """What the dual constraint bounds, block by block, for a dual candidate Theta (n, C);
         `start` is where projections onto cones start, if there are any."""
 
@@ -110,5 +112,5 @@ class Problem(Composite, Protocol):
     def with_lam(self, lam: float) -> Self:
         """The same problem at another strength of the penalty."""
 
-    def network(self, weights: Any) -> Network:
+    def network(self, weights: ArrayLike) -> Network:
         """The network that the weights stand for, for rows as they were given."""

@@ -2,8 +2,8 @@
 
 A `Ball` is a centre and a radius; the real number that it stands for is within the radius of the
 centre. Assumed of the machine are the IEEE operations + - * / sqrt in double precision, rounded to
-nearest, with numbers below 2^-1022 (`gradual_underflow` tells); not the order of a sum, nor how
-accurate its log and exp are. With u = 2^-53,
+nearest, with numbers below 2^-1022 (`gradual_underflow` checks that). Nothing is assumed about the
+order of sums, nor about the accuracy of log and exp. With u = 2^-53,
 
     |fl(a op b) - (a op b)| <= u |fl(a op b)|,   plus 2^-1022 where a product or quotient underflows
     |fl(sum) - sum| <= slack(k) sum |terms|      for at most k roundings on the way of any term
@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+Number = TypeVar("Number", float, np.ndarray)  # one, or an array of them
 
 UNIT = 2.0**-53
 TINY = 2.0**-1022  # more than an underflow costs
@@ -31,7 +34,7 @@ _SMALLEST_LOG = 1e-290  # smaller arguments count as zero in -q log q, which is 
 
 def gradual_underflow() -> bool:
     """Whether there are numbers between 0 and 2^-1022. Some libraries switch them off for a thread
-    to gain speed, and then sums of small numbers are not what they are taken for here."""
+    to gain speed; then sums of small numbers have errors that are not bounded here."""
     return bool(np.all(np.full(8, TINY) / 2 > 0)) and TINY / 2 > 0
 
 
@@ -42,17 +45,17 @@ def slack(k: float) -> float:
     return 1.01 * (k + 4) * UNIT
 
 
-def up(x: Any, k: float) -> Any:
+def up(x: Number, k: float) -> Number:
     """Above the exact value of x >= 0, which was computed with at most k roundings."""
     return x * (1 + slack(k)) + k * TINY
 
 
-def down(x: Any, k: float) -> Any:
+def down(x: Number, k: float) -> Number:
     """Below the exact value of x >= 0, which was computed with at most k roundings."""
     return np.maximum(x * (1 - slack(k)) - k * TINY, 0.0)
 
 
-def tree_sum(x: np.ndarray, axis: int | None = None) -> Any:
+def tree_sum(x: np.ndarray, axis: int | None = None) -> np.ndarray:
     """The sum along an axis, or of everything, by halves: log2 of the length roundings a term."""
     if axis is None:
         x, axis = x.reshape(-1), 0
@@ -75,7 +78,7 @@ def depth(n: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """Numbers within `rad` of `mid`, elementwise; operands that are no balls are exact."""
+    """Numbers within `rad` of `mid`, elementwise; operands that are not balls count as exact."""
 
     mid: np.ndarray
     rad: np.ndarray | float = 0.0
@@ -85,7 +88,7 @@ class Ball:
     def __neg__(self) -> Ball:
         return Ball(-self.mid, self.rad)
 
-    def __add__(self, other: Any) -> Ball:
+    def __add__(self, other: Ball | ArrayLike) -> Ball:
         """The rounding error of a sum is a floating-point number itself, and computed (Knuth): sums
         that are exact stay so."""
         a, b = self, _ball(other)
@@ -96,13 +99,13 @@ class Ball:
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Ball:
+    def __sub__(self, other: Ball | ArrayLike) -> Ball:
         return self + -_ball(other)
 
-    def __rsub__(self, other: Any) -> Ball:
+    def __rsub__(self, other: Ball | ArrayLike) -> Ball:
         return _ball(other) + -self
 
-    def __mul__(self, other: Any) -> Ball:
+    def __mul__(self, other: Ball | ArrayLike) -> Ball:
         a, b = self, _ball(other)
         mid = a.mid * b.mid
         rad = np.abs(a.mid) * b.rad + (np.abs(b.mid) + b.rad) * a.rad + UNIT * np.abs(mid)
@@ -138,7 +141,7 @@ class Ball:
     def below(self) -> np.ndarray:
         return -(-self).above()
 
-    def take_from(self, index: Any, S: float) -> None:
+    def take_from(self, index: int | tuple[int, ...], S: float) -> None:
         """Subtract a number from an entry, in place; S is that number, correctly rounded."""
         assert isinstance(self.rad, np.ndarray)
         self.mid[index] -= S
@@ -150,7 +153,7 @@ class Ball:
         return Ball(np.abs(self.mid), self.rad).above()
 
 
-def _ball(x: Any) -> Ball:
+def _ball(x: Ball | ArrayLike) -> Ball:
     return x if isinstance(x, Ball) else Ball(np.asarray(x, dtype=np.float64))
 
 

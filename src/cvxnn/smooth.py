@@ -17,7 +17,7 @@ from cvxnn.arrays import Array, double
 from cvxnn.losses import Loss
 from cvxnn.operators.base import Operator
 
-REFERENCE_USES = 100  # products in single precision between two in double
+REFERENCE_USES = 100  # products in single precision between two in double, which cost more
 
 
 class Point(NamedTuple):

@@ -2,13 +2,13 @@
 
 Work is cut into pieces that are independent of each other, and the pool works on as many of them at
 a time as there are processors. So results are the same to the last bit on any number of processors
-and beside any other load. Threads of the BLAS itself give none of this: they share sums by their
-number, and wait for each other in loops, which costs a busy machine most.
+and under any other load. The threads of the BLAS itself would not do: how they split a sum depends
+on their number, and they wait for each other in busy loops, which is slowest on a busy machine.
 
-The thread that asked waits, and looks at the clock while it does (`budget.look`).
+The thread that asked for the work waits, and looks at the clock meanwhile (`budget.look`).
 
 A process may fork at any moment, in the middle of a solve too. The child has one thread, the one
-that forked; locks, pools and limits that the others left behind are made good here.
+that forked; locks, pools and limits that the others left behind are reset here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -40,10 +40,11 @@ _inside = threading.local()  # whether this thread is one of the pool
 
 
 class cached_property(functools.cached_property[T]):
-    """That of the standard library without its lock, which Python 3.11 still has: one for all
-    objects of a class, held while a value is computed, and for ever in a child forked then."""
+    """That of the standard library without its lock, which Python 3.11 still has. The lock is one
+    for all objects of a class and is held while a value is computed; a child that is forked then
+    would wait for it forever."""
 
-    def __init__(self, func: Callable[[Any], T]) -> None:
+    def __init__(self, func: Callable[..., T]) -> None:
         super().__init__(func)
         self.lock = nullcontext()
 
@@ -66,8 +67,9 @@ def share(
     """Run all pieces, which are predicted to take so many seconds together, and look at the clock
     meanwhile. `stop` asks the pieces that are running to give up, for those that take long and can.
 
-    Pieces are independent of each other, and may be run again, after a fork in their middle: they
-    do not overwrite what they read. Those that do are shared without `telling` anybody who might.
+    Pieces are independent of each other and do not overwrite what they read, because they may run
+    again after a fork in their middle. Pieces that do overwrite it are shared without `telling`:
+    then no callback is called, which might fork.
     """
     alone = budget.PIECE if min(len(pieces), n_threads()) <= 1 else ALONE
     if seconds <= alone or getattr(_inside, "pool", False):
@@ -126,7 +128,7 @@ class _Shared(Generic[Piece]):
 
     def wait(self) -> None:
         """Until a piece has ended, or for a while."""
-        if os.getpid() != self._process:  # somebody who was told of this run has forked
+        if os.getpid() != self._process:  # a callback has forked
             self._start_again()
         with suppress(Empty):
             self._end(*self._ended.get(timeout=WAIT))
@@ -146,7 +148,7 @@ class _Shared(Generic[Piece]):
 
     def abandon(self) -> None:
         """Wait for the pieces that are running, so that none is left behind the back of whoever
-        catches the exception; the others are not begun."""
+        catches the exception; pieces that wait are dropped."""
         if os.getpid() != self._process:
             return
         with suppress(IndexError):
@@ -169,14 +171,24 @@ def _mark() -> None:
     _inside.pool = True
 
 
-def _set_threads(library: Any, number: int) -> None:
-    """threadpoolctl >= 3.8 does nothing, without a word, in other threads than that which was the
-    first to set a number. Here the last to leave restores it, from whatever thread."""
+class _Threads(Protocol):
+    """A library with threads of its own, as threadpoolctl describes one."""
+
+    filepath: str
+
+    @property
+    def num_threads(self) -> int: ...
+    def set_num_threads(self, number: int) -> None: ...
+
+
+def _set_threads(library: _Threads, number: int) -> None:
+    """Set the number from any thread. threadpoolctl >= 3.8 silently ignores all threads but the
+    first that set one, and here the last run to end restores it, whatever its thread."""
     getattr(library, "_real_set_num_threads", library.set_num_threads)(number)
 
 
 class _TorchThreads:
-    """The OpenMP threads of PyTorch, which wait for ever for those of the parent in a child."""
+    """The OpenMP threads of PyTorch. In a forked child they would wait forever for the parent's."""
 
     filepath = "torch"
 
@@ -189,18 +201,20 @@ class _TorchThreads:
 
 
 class _BlasLimit:
-    """One thread for each call of the BLAS as long as somebody wants that. The limit is one for
-    the process, so those who come later find it set, and the last to leave restores what the first
-    has found. It is noted before it is changed and forgotten after it was restored, so that an
-    interruption at any point leaves no more to do for the next to come."""
+    """One thread for each call of the BLAS while any run asks for that. The limit belongs to the
+    process: later runs find it set, and the last one to end restores what the first one found. That
+    is noted before the limit is set and forgotten after it was restored, so that an interruption at
+    any point leaves a state from which the next run can go on."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders: dict[object, int] = {}  # and their threads
-        self._libraries: list[Any] = []
+        self._libraries: list[_Threads] = []
         self._n_modules = 0  # when these were listed, which takes longer than a small solve
         self._forked_torch = False
-        self._found: dict[str, tuple[Any, int]] = {}  # libraries under the limit, and what they had
+        self._found: dict[
+            str, tuple[_Threads, int]
+        ] = {}  # libraries under the limit, and what they had
 
     def take(self, holder: object) -> None:
         with self._lock:

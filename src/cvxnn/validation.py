@@ -6,18 +6,26 @@ import difflib
 import math
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 from array_api_compat import is_array_api_obj, is_numpy_array, is_torch_array
-from scipy.sparse import csr_array
+from numpy.typing import ArrayLike
+from scipy.sparse import csr_array, spmatrix
 
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+T = TypeVar("T")
+Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
 PROBLEM_KINDS = ("C-GReLU", "C-ReLU")
 
 
-def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "features") -> Array:
+def check_matrix(
+    values: ArrayLike, name: str, rows: str = "samples", columns: str = "features"
+) -> Array:
     """A finite, non-empty, real, floating 2-d array with the values of `values`."""
     array = _to_floating(_as_array(values, name), name)
     _check_two_dimensional(array, name, rows, columns)
@@ -25,14 +33,14 @@ def check_matrix(values: Any, name: str, rows: str = "samples", columns: str = "
     return array
 
 
-def check_array(values: Any, name: str) -> Array:
+def check_array(values: ArrayLike, name: str) -> Array:
     """A finite, real, floating array of any shape with the values of `values`."""
     array = _to_floating(_as_array(values, name), name)
     _check_finite(array, name)
     return array
 
 
-def check_vector(values: Any, name: str, size: int) -> np.ndarray:
+def check_vector(values: ArrayLike, name: str, size: int) -> np.ndarray:
     """`size` finite numbers, as a NumPy float64 array."""
     array = to_numpy(check_array(values, name)).astype(np.float64)
     if array.shape != (size,):
@@ -40,7 +48,7 @@ def check_vector(values: Any, name: str, size: int) -> np.ndarray:
     return array
 
 
-def check_features(X: Any, n_columns: int | None = None) -> Array:
+def check_features(X: ArrayLike, n_columns: int | None = None) -> Array:
     """A valid data matrix X, with `n_columns` columns where that is given; sparse ones in CSR
     format."""
     X = _check_sparse(X, "X") if hasattr(X, "tocsr") else check_matrix(X, "X")
@@ -49,7 +57,7 @@ def check_features(X: Any, n_columns: int | None = None) -> Array:
     return X
 
 
-def check_targets(Y: Any, X: Array) -> tuple[Array, bool]:
+def check_targets(Y: ArrayLike, X: Array) -> tuple[Array, bool]:
     """Targets as an (n, C) array of X's library and dtype, and whether they came 1-dimensional."""
     array = _to_floating(_as_array(Y, "Y"), "Y")
     flat = array.ndim == 1
@@ -67,7 +75,7 @@ def check_targets(Y: Any, X: Array) -> tuple[Array, bool]:
     return like(X, array if same_library(array, X) else to_numpy(array)), flat
 
 
-def check_mask(mask: Any) -> np.ndarray:
+def check_mask(mask: ArrayLike) -> np.ndarray:
     """Activation patterns as a boolean (n, p) NumPy array; 0/1 numbers are taken as booleans."""
     array = to_numpy(_as_array(mask, "mask"))
     if array.dtype != bool:
@@ -80,7 +88,7 @@ def check_mask(mask: Any) -> np.ndarray:
 
 
 def check_number(
-    value: Any,
+    value: object,
     name: str,
     *,
     minimum: float = -math.inf,
@@ -106,7 +114,7 @@ def check_number(
     return number
 
 
-def check_integer(value: Any, name: str, *, minimum: int) -> int:
+def check_integer(value: object, name: str, *, minimum: int) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {_describe(value)}")
     if value < minimum:
@@ -115,13 +123,13 @@ def check_integer(value: Any, name: str, *, minimum: int) -> int:
     return int(value)
 
 
-def check_flag(value: Any, name: str) -> bool:
+def check_flag(value: object, name: str) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {_describe(value)}")
     return bool(value)
 
 
-def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
+def check_choice(value: object, name: str, choices: Iterable[str]) -> str:
     choices = list(choices)
     if not isinstance(value, str):
         raise TypeError(f"{name} must be one of {choices}, got {_describe(value)}")
@@ -130,7 +138,7 @@ def check_choice(value: Any, name: str, choices: Iterable[str]) -> str:
     return value
 
 
-def check_object(value: Any, name: str, method: str, named: Mapping[str, type]) -> Any:
+def check_object(value: T, name: str, method: str, named: Mapping[str, type]) -> T:
     """An object that has `method`, for arguments that are one of the names or such an object."""
     if isinstance(value, type) and hasattr(value, method):
         raise TypeError(
@@ -145,7 +153,7 @@ def check_object(value: Any, name: str, method: str, named: Mapping[str, type]) 
     return value
 
 
-def name_of(value: Any, named: Mapping[str, type]) -> str:
+def name_of(value: object, named: Mapping[str, type]) -> str:
     """The name of a loss or a penalty. One of the user's own goes by its attribute `name`, or by
     that of its class where it has none, or has inherited one that belongs to another class."""
     name = getattr(value, "name", None)
@@ -154,12 +162,12 @@ def name_of(value: Any, named: Mapping[str, type]) -> str:
     return str(name)
 
 
-def offers(value: Any, quality: str) -> bool:
+def offers(value: object, quality: str) -> bool:
     """Whether a loss or a penalty declares a quality; one that says nothing does not have it."""
     return bool(getattr(value, quality, False))
 
 
-def check_random_state(value: Any) -> np.random.Generator:
+def check_random_state(value: Seed) -> np.random.Generator:
     try:
         return np.random.default_rng(value)
     except (TypeError, ValueError) as error:
@@ -202,7 +210,7 @@ def _as_array(values: Any, name: str) -> Array:
         raise ValueError(f"{name} is not a rectangular array of numbers: {error}") from error
 
 
-def _check_sparse(values: Any, name: str) -> csr_array:
+def _check_sparse(values: spmatrix, name: str) -> csr_array:
     """A valid SciPy matrix as a `csr_array` without duplicates or stored zeros, which shares its
     memory with `values` where they are like that already."""
     _check_two_dimensional(values, name)
@@ -253,7 +261,7 @@ def _to_floating(array: Array, name: str) -> Array:
     return xp.astype(array, xp.float64)
 
 
-def _from_frame(frame: Any, name: str) -> np.ndarray:
+def _from_frame(frame: DataFrame, name: str) -> np.ndarray:
     """A pandas or polars DataFrame, column by column: mixed numeric types are fine."""
     columns = []
     for j, label in enumerate(frame.columns):
@@ -294,13 +302,13 @@ def same_library(a: Array, b: Array) -> bool:
     return array_namespace(a) is array_namespace(b)
 
 
-def _is_real_scalar(value: Any) -> bool:
+def _is_real_scalar(value: Any) -> TypeGuard[SupportsFloat]:
     if isinstance(value, numbers.Real):
         return True
     return is_array_api_obj(value) and value.ndim == 0 and to_numpy(value).dtype.kind in "iuf"
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     return f"{value!r}" if value is None or isinstance(value, (str, bool)) else type(value).__name__
 
 
@@ -320,7 +328,7 @@ __all__ = [
 ]
 
 
-def check_problem(problem: Any) -> Any:
+def check_problem(problem: T) -> T:
     """A convex problem, which is known by its kind."""
     if isinstance(problem, type) or getattr(problem, "kind", None) not in PROBLEM_KINDS:
         raise TypeError(f"problem must be a CGReLU or CReLU, got {type(problem).__name__}")

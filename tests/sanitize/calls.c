@@ -312,6 +312,8 @@ int main(int argc, char **argv)
         call_bits(k % 2);
         call_products_float(k % 4 < 2);
         call_products_double(k % 4 < 2);
+        call_ragged_float(k % 4 < 2);
+        call_ragged_double(k % 4 < 2);
     }
     printf("%d calls of each kernel\n", count);
     return 0;
@@ -379,6 +381,74 @@ static void NAME(call_products)(int forward)
         free(list);
     }
     free(mask), free(bits), free(X), free(factor), free(call.out[0]), free(call.out[1]);
+}
+
+static void NAME(run_ragged)(const call_t *call, index_t first, index_t last, int which,
+                             const int *flag)
+{
+    int failed = call->width
+                     ? NAME(ragged_forward)(first, last, call->n, call->d, call->C, call->e,
+                                            call->a, call->b, call->c, call->out[which], flag)
+                     : NAME(ragged_adjoint)(first, last, call->n, call->d, call->C, call->e,
+                                            call->a, call->b, call->c, call->out[which], flag);
+    check(!failed, "memory for products");
+}
+
+/* Sets of patterns for each class, some of them empty; the result is that of each class alone. */
+static void NAME(call_ragged)(int forward)
+{
+    index_t n = draw_size(1, 140), d = draw_size(1, 70), C = 1 + draw(4), words = 0;
+    index_t *offsets = room((C + 1) * sizeof(index_t));
+    offsets[0] = 0;
+    for (index_t k = 0; k < C; k++) {
+        index_t p = draw(3) ? draw_size(1, 70) : 0;
+        offsets[k + 1] = offsets[k] + p, words += (p + 31) / 32;
+    }
+    index_t K = offsets[C], at = 0, size = (forward ? C * n : K * d) * sizeof(REAL);
+    uint8_t *mask = draw_mask(n * K + 1);
+    uint32_t *bits = room((forward ? words * n : (n + 31) / 32 * K) * sizeof(uint32_t) + 4);
+    if (forward)
+        for (index_t k = 0; k < C; k++) {
+            index_t p = offsets[k + 1] - offsets[k];
+            uint8_t *its = room(n * p + 1);
+            for (index_t j = 0; j < n; j++) memcpy(its + j * p, mask + j * K + offsets[k], p);
+            uint32_t *packed = p ? bits_of(its, n, p, 1) : NULL;
+            if (p) memcpy(bits + at * n, packed, (p + 31) / 32 * n * sizeof(uint32_t));
+            at += (p + 31) / 32;
+            free(its), free(packed);
+        }
+    else if (K) {
+        uint32_t *packed = bits_of(mask, n, K, 0);
+        memcpy(bits, packed, (n + 31) / 32 * K * sizeof(uint32_t));
+        free(packed);
+    }
+    index_t factors = forward ? K * d : C * n;
+    REAL *X = room(n * d * sizeof(REAL)), *factor = room(factors * sizeof(REAL) + 1);
+    for (index_t k = 0; k < n * d; k++) X[k] = (REAL)draw_value();
+    for (index_t k = 0; k < factors; k++) factor[k] = (REAL)draw_value();
+    call_t call = {NAME(run_ragged), n, d, K, C, forward ? n : K, forward, bits, X, factor, offsets,
+                   NULL, NULL, {room(size + 1), room(size + 1)}, {NULL}, {NULL}, {NULL}, 0.0};
+    if (run_call(&call)) check(!memcmp(call.out[0], call.out[1], size), "ragged products");
+    for (index_t k = 0; k < C && !wild; k++)
+        for (index_t i = offsets[k]; i < offsets[k + 1]; i++)
+            for (index_t c = 0; c < d && !forward; c++) {
+                double sum = 0;
+                for (index_t j = 0; j < n; j++)
+                    if (mask[j * K + i]) sum += (double)X[j * d + c] * factor[k * n + j];
+                double found = ((REAL *)call.out[1])[i * d + c];
+                check(fabs(sum - found) <= (sizeof(REAL) == 4 ? 1e-3 : 1e-11), "a ragged sum");
+            }
+    for (index_t k = 0; k < C && !wild && forward; k++)
+        for (index_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (index_t i = offsets[k]; i < offsets[k + 1]; i++)
+                for (index_t c = 0; mask[j * K + i] && c < d; c++)
+                    sum += (double)X[j * d + c] * factor[i * d + c];
+            double found = ((REAL *)call.out[1])[k * n + j];
+            check(fabs(sum - found) <= (sizeof(REAL) == 4 ? 1e-3 : 1e-11), "a ragged prediction");
+        }
+    free(offsets), free(mask), free(bits), free(X), free(factor);
+    free(call.out[0]), free(call.out[1]);
 }
 
 #endif

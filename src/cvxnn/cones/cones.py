@@ -25,11 +25,11 @@ from cvxnn.cones.sparse import SparseProjection
 from cvxnn.kernels import native
 from cvxnn.threads import cached_property
 
-LIFTS = 6  # steps into a cone, each with four times the margin of the last
-MARGIN = 1.5  # of the first, in multiples of what is needed: the step itself is rounded
-INSIDE = 1e-12  # a block of a singular cone outside by less than this of its norm stays as it is
+LIFTS = 6  # steps into a cone, each with four times the margin of the one before
+MARGIN = 1.5  # of the first step, in multiples of what is needed: the step itself is rounded
+INSIDE = 1e-12  # blocks of singular cones, outside by less than this of their norm, are not moved
 _BLOCK = 2**22  # entries of a (blocks x rows) product held at a time
-_CACHED = 2**19  # the same where there are many of that size
+_CACHED = 2**19  # the same where many such products are made: they fit into the cache
 
 
 class Cones:
@@ -131,19 +131,19 @@ class Cones:
         if gate.any() and residual.min() >= -TIE:
             tied = np.flatnonzero((residual <= TIE) & self.live)
             rows = divide_rows(self.X[tied], signs[tied].astype(float))
-            with suppress(InteriorError):  # all rows together may tell
+            with suppress(InteriorError):  # the search over all rows comes next
                 point = nudge(gate, residual, rows, lambda v: signs * (self.X @ v))
         return np.full(self.d, np.nan) if point is None else point
 
     def tie_notes(self) -> tuple[str, ...]:
-        """Which gates are no interior points because rows tie with them, in words."""
+        """Which gates are not interior points of their cones, and why, in words."""
         if self.gates is None:
             return ()
         regular = ~self.singular
         found = [i for i in self._without_gate.tolist() if regular[i]]
-        foreign = [i for i in found if not self.gates[:, i].any()]
+        biased = [i for i in found if not self.gates[:, i].any()]
         tied = [i for i in found if self.gates[:, i].any()]
-        reasons = ((tied, "tie with rows of X"), (foreign, "have a bias, which the cones have not"))
+        reasons = ((tied, "tie with rows of X"), (biased, "have a bias, but the cones have none"))
         return tuple(
             f"{len(which)} gate{'s' if len(which) > 1 else ''} (first: pattern {which[0]}) {why}; "
             "other interior points of their cones were found"
@@ -168,8 +168,8 @@ class Cones:
                 point, orthogonal = relative_interior(A, gate if gate.any() else None)
             except InteriorError as error:
                 raise InteriorError(
-                    f"patterns: whether the cone of {pattern} has an interior could not be found "
-                    f"out ({error}); leave it out"
+                    f"patterns: could not determine whether the cone of {pattern} has an interior "
+                    f"({error}); leave this pattern out"
                 ) from error
             tight = np.zeros(self.n, dtype=bool)
             tight[live] = orthogonal
@@ -188,8 +188,8 @@ class Cones:
 
     def lift(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """Move each block along the interior of its cone just far enough to be inside beyond doubt
-        (see `proven_inside`). Those that are already stay as they are, to the bit; those that never
-        get there, in cones hardly wider than rounding, become zero.
+        (see `proven_inside`). Blocks that already are keep every bit; those that never get
+        there, in cones hardly wider than rounding, become zero.
 
         Singular cones have no interior. Their blocks are moved to the subspace of the cone, up to
         rounding, and along its relative interior.
@@ -237,7 +237,7 @@ class Cones:
         else:
             towards = np.tile(point / size, (len(far), 1))
         moved, span = V[far], self._span(i)
-        for _ in range(2):
+        for _ in range(2):  # the second time takes out what rounding left
             moved = moved - (moved @ span) @ span.T
         vanished = np.linalg.norm(moved, axis=1) <= 1e-12 * np.linalg.norm(V[far], axis=1)
         moved[vanished] = 0.0
@@ -366,6 +366,8 @@ class Cones:
             state.count[:] = np.minimum(start.count, width)
         scaled = None if offsets is None else offsets / np.where(self.live, self.row_norms, 1.0)
         enough = np.broadcast_to(np.asarray(enough, dtype=float), (B,))
+        # At most d rows are active, and a few times d steps find them. The limit is for rows that
+        # rounding makes come and go; what is found until then is still a valid bound.
         max_iter = 20 * d + 100
         max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
         if is_sparse(self.X):
@@ -432,7 +434,7 @@ class Cones:
 
 
 def _row_norms(X: Matrix) -> np.ndarray:
-    """The norms of the rows, also of those whose squares are no numbers any more."""
+    """The norms of the rows, also of those whose squares overflow or underflow."""
     with np.errstate(over="ignore"):
         norms = np.sqrt(row_squares(X)) if is_sparse(X) else np.linalg.norm(X, axis=1)
     odd = np.flatnonzero(~((norms > 1e-140) & (norms < 1e150)))

@@ -16,10 +16,11 @@ Nothing here is larger than A itself.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import csc_array, eye_array, hstack, vstack
 
 from cvxnn import budget
@@ -34,12 +35,13 @@ from cvxnn.arrays import (
 
 TIE = 1e-9  # a residual of unit vectors below this is a tie
 NARROW = 1e-12  # residuals of interior points are above this, which is far more than rounding
-SURE = 1e-5  # a t below this may be an error of the linear program
+SURE = 1e-5  # a t below this may be due to the tolerances of the linear program
 CENTRED = 0.1  # residuals of a point that is good enough, relative to t
-NEW_ROWS = 100  # of a linear program that are added at a time, and two for each column
-ALIKE = 1e-3  # the largest entry of a column of unit rows that needs no units of its own
+NEW_ROWS = 100  # rows added to a linear program at a time, besides two for each column
+ALIKE = 1e-3  # a column of unit rows with an entry above this needs no rescaling
 WIDEST = 1e12  # the largest point with residuals of 1 that is looked for
 MAX_DENSE = 2**24  # entries of sparse rows that are made dense
+Bounds: TypeAlias = tuple[float | None, float | None]  # of a variable
 METHODS = ("highs", "highs-ipm", "highs-ds")
 
 
@@ -56,7 +58,12 @@ class Search(NamedTuple):
     gamma: np.ndarray
 
 
-def nudge(gate: np.ndarray, residual: np.ndarray, tied: np.ndarray, change: Any) -> Any:
+def nudge(
+    gate: np.ndarray,
+    residual: np.ndarray,
+    tied: Matrix,
+    change: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray | None:
     """A point of the interior of a cone near a gate of it: `residual` are the products of its rows
     with the gate, `tied` those rows that tie with it (m, d), and `change(v)` gives the products
     with any v. Every direction that all tied rows have a positive product with will do, and where
@@ -82,14 +89,16 @@ def strict_point(A: Matrix, start: np.ndarray | None = None) -> Search:
     if search.point is None and t <= SURE:
         search.run_scaled()
     if search.point is None and t > SURE:
-        raise InteriorError(f"the linear program promises {t:.1g}, and its point is not inside")
+        raise InteriorError(
+            f"the linear program claims a slack of {t:.1g}, but its point is not inside"
+        )
     return Search(search.point, search.rows, search.gamma)
 
 
 def relative_interior(A: Matrix, start: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A point of the relative interior of {v : A v >= 0}, and the rows that are orthogonal to all
-    of it, (m,) boolean. Columns of unlike units, which linear programs cannot cope with, are
-    measured in their own."""
+    of it, (m,) boolean. Columns in very different units, on which linear programs fail, are
+    rescaled first."""
     largest = largest_entries(A)
     units = np.where(largest > 0, largest, 1.0)
     if units.min() > ALIKE:
@@ -108,8 +117,8 @@ def _relative_interior(A: Matrix, start: np.ndarray | None) -> tuple[np.ndarray,
     m, d = A.shape
     if is_sparse(A) and m * min(m, d) > MAX_DENSE:
         return _by_sparse_program(A)
-    basis: Any = None  # of the subspace that is searched: the whole space
-    if d > m:  # nothing happens outside the span of the rows
+    basis: np.ndarray | None = None  # of the subspace that is searched: the whole space
+    if d > m:  # rows do not constrain what is orthogonal to all of them
         basis = np.linalg.qr(A.toarray().T if is_sparse(A) else A.T)[0]
     elif is_sparse(A):
         A = A.toarray()
@@ -229,8 +238,8 @@ def _by_sparse_program(A: Matrix) -> tuple[np.ndarray, np.ndarray]:
     return answer.x[:d], answer.x[d:] < 0.5
 
 
-def _solve(c: np.ndarray, A: Any, b: np.ndarray, bounds: list[Any]) -> Any:
-    """The first answer of the methods of HiGHS; that there is none counts as one."""
+def _solve(c: np.ndarray, A: csc_array, b: np.ndarray, bounds: Sequence[Bounds]) -> OptimizeResult:
+    """The answer of the first method of HiGHS that has one; "infeasible" is an answer, too."""
     for method in METHODS:
         budget.look()
         limits = budget.limits_of_highs()
@@ -240,7 +249,7 @@ def _solve(c: np.ndarray, A: Any, b: np.ndarray, bounds: list[Any]) -> Any:
     return answer
 
 
-def _beside(A: Matrix, other: Any) -> Any:
+def _beside(A: Matrix, other: np.ndarray | csc_array) -> csc_array:
     return hstack([csc_array(A), csc_array(other)], format="csc")
 
 

@@ -8,7 +8,6 @@ and drops those whose multiplier turns negative.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,10 +37,10 @@ class ActiveRows:
             np.zeros(n_blocks, dtype=np.int64),
         )
 
-    def select(self, index: Any) -> ActiveRows:
+    def select(self, index: slice | np.ndarray) -> ActiveRows:
         return ActiveRows(self.rows[index], self.gamma[index], self.count[index])
 
-    def store(self, index: Any, other: ActiveRows) -> None:
+    def store(self, index: slice | np.ndarray, other: ActiveRows) -> None:
         self.rows[index], self.gamma[index], self.count[index] = (
             other.rows,
             other.gamma,
@@ -102,6 +101,7 @@ class Projection:
         x = self.points[live]
         gram = A @ A.transpose(0, 2, 1)
         index = np.arange(k)
+        # the small shift is for rows that are dependent up to rounding, the 1 for unused places
         gram[:, index, index] += np.where(used, 1e-15, 1.0)
         z = np.zeros(b.shape)
         w = x
@@ -136,7 +136,8 @@ class Projection:
         leaving = bad & (ratio <= step * (1 + 1e-12))
         before = gamma.copy()
         gamma[partial] = np.where(leaving, -1.0, np.maximum(moved, 0.0))[partial]
-        # the row added last, thrown out again at once: its violation was rounding
+        # A row that was added last and leaves at once: its violation was rounding. Without the ban
+        # it would come and go forever.
         last = self.state.count[live] - 1
         at = np.arange(len(live)), np.maximum(last, 0)
         bounced = partial & (last >= 0) & leaving[at] & (before[at] == 0)
@@ -144,7 +145,7 @@ class Projection:
         self.banned[live] = np.where(bounced, rows, self.banned[live])
 
     def _drop_zero_rows(self, blocks_: np.ndarray, k: int) -> None:
-        """Remove the rows marked by a negative multiplier and close the ranks."""
+        """Remove the rows marked by a negative multiplier and close the gaps."""
         gamma, rows = self.state.gamma[blocks_, :k], self.state.rows[blocks_, :k]
         unused = np.arange(k) >= self.state.count[blocks_][:, None]
         leaving = (gamma < 0) | unused
@@ -159,9 +160,8 @@ class Projection:
         w = self.result[live]
         size = np.linalg.norm(w, axis=1)
         if self.offsets is None:
-            full = (
-                self.state.count[live] == self.X.shape[1]
-            )  # nothing but zero is tight on all these
+            # with as many active rows as features, only zero is tight on all of them
+            full = self.state.count[live] == self.X.shape[1]
             zero = full | (size <= ZERO * self._scale(live))
             self.result[live[zero]] = 0.0
             reached = zero | (size <= self.enough[live])

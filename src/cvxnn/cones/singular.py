@@ -1,4 +1,4 @@
-"""Patterns whose cones lie in a subspace: dropped, or replaced by others that fit the same."""
+"""Patterns whose cones lie in a subspace are dropped, or replaced by others with the same fit."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def treat_singular(
         keep.append(i)
         notes.append(f"pattern {i} is singular and was replaced by one whose cone contains its own")
     if not keep:
-        foreign = not bias and gate_bias is not None and gate_bias.any()
-        hint = "; gates with a bias need a problem with bias=True" if foreign else ""
-        raise ValueError(f"patterns: none is left, no cone holds more than zero{hint}")
+        biased = not bias and gate_bias is not None and gate_bias.any()
+        hint = "; gates with a bias need a problem with bias=True" if biased else ""
+        raise ValueError(f"no patterns are left: every cone contains only zero{hint}")
     chosen = np.sort(np.asarray(keep))
     return Patterns(mask, gates, gate_bias, patterns.strict).select(chosen), tuple(notes)
 

@@ -7,9 +7,8 @@ take no memory and few steps if the rows are nearly orthogonal, and otherwise by
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from scipy.sparse import csr_array
 
 from cvxnn import budget, panels
 from cvxnn.arrays import divide_rows
@@ -27,7 +26,7 @@ RIDGE = 1e-13  # on the diagonal of Gram matrices
 class Span:
     """Some of the unit rows of a sparse X as A (k, d), and solutions of A A'z = r."""
 
-    def __init__(self, X: Any, rows: np.ndarray, signs: np.ndarray | None = None) -> None:
+    def __init__(self, X: csr_array, rows: np.ndarray, signs: np.ndarray | None = None) -> None:
         few_columns = X.shape[1] <= FEW_COLUMNS
         A = X[rows].toarray() if few_columns else X[rows]
         self.A = A if signs is None else divide_rows(A, signs[rows].astype(float))
@@ -102,7 +101,7 @@ class SparseProjection:
     set comes twice.
     """
 
-    def __init__(self, X: Any, signs: np.ndarray, point: np.ndarray) -> None:
+    def __init__(self, X: csr_array, signs: np.ndarray, point: np.ndarray) -> None:
         self.X, self.signs, self.point = X, signs, point
         self.scale = float(np.linalg.norm(point))
 

@@ -10,12 +10,15 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cvxnn import threads
 from cvxnn.arrays import Array
+
+if TYPE_CHECKING:
+    from ctypes import _CArgObject as Flag  # what `byref` makes
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
 _SOURCES = [Path(__file__).with_name(name) for name in ("kernels.h", "native.c", "products.c")]
@@ -27,7 +30,7 @@ _FLAG = ctypes.POINTER(ctypes.c_int)
 _HINGES = [_SIZE, _DATA, _SIZE, _DATA, _DATA, _DATA, _REAL]
 _PRODUCT = [_SIZE] * 6 + [_DATA] * 4 + [_FLAG]
 _RAGGED = [_SIZE] * 5 + [_DATA] * 5 + [_FLAG]
-_Prototypes = dict[str, tuple[Any, list[Any]]]
+_Prototypes = dict[str, tuple[type | None, list[type]]]
 _OF_EACH_PRECISION: _Prototypes = {
     "nonzero_blocks": (_SIZE, [_SIZE, _SIZE, _DATA, _DATA]),
     "forward": (_INT, _PRODUCT),
@@ -54,11 +57,12 @@ _PROTOTYPES: _Prototypes = {
 
 # What one thread does in a second: products with packed bits, steps of hinges, entries of masks.
 PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 2e8, 5e9
-SCANS, SCANS_A_FEATURE = 20, 10  # of all rows, for a projection from nowhere
+# Scans of all rows that a projection without a warm start takes: so many, and more a feature.
+SCANS, SCANS_A_FEATURE = 20, 10
 
 
 @cache
-def library() -> Any:
+def library() -> ctypes.CDLL | None:
     """The loaded library, or None."""
     if os.environ.get("CVXNN_NATIVE", "1") == "0" or not _LIBRARY.is_file():
         return None
@@ -81,7 +85,14 @@ def library() -> Any:
     return kernels
 
 
-def _is_current(kernels: Any) -> bool:
+def _loaded() -> ctypes.CDLL:
+    """The library, for callers that have made sure that there is one."""
+    kernels = library()
+    assert kernels is not None
+    return kernels
+
+
+def _is_current(kernels: ctypes.CDLL) -> bool:
     """Whether these kernels were compiled from the sources beside them, where there are any."""
     if not all(source.is_file() for source in _SOURCES):
         return True
@@ -146,9 +157,9 @@ def project_blocks(
     offsets = None if offsets is None else _doubles(offsets)
     result = np.empty_like(points)
 
-    def run(part: slice, stop: Any) -> None:
+    def run(part: slice, stop: Flag) -> None:
         rows[part], gamma[part], count[part] = (array[part] for array in start)
-        failed = library().project_blocks(
+        failed = _loaded().project_blocks(
             n,
             d,
             _pointer(X),
@@ -187,8 +198,8 @@ def hinge_coefficients(
     (k, n)."""
     products, coefficients = _doubles(products), np.empty(products.shape)
 
-    def run(part: slice, stop: Any) -> None:
-        library().hinge_coefficients(
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().hinge_coefficients(
             *_hinge_arguments(signs, block[part], pattern, gamma, delta),
             _pointer(products[part]),
             _pointer(coefficients[part]),
@@ -212,8 +223,8 @@ def hinge_divergence(
     products with all rows of X."""
     new, old, divergence = _doubles(new), _doubles(old), np.empty(len(block))
 
-    def run(part: slice, stop: Any) -> None:
-        library().hinge_divergence(
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().hinge_divergence(
             *_hinge_arguments(signs, block[part], pattern, gamma, delta),
             _pointer(new[part]),
             _pointer(old[part]),
@@ -235,8 +246,8 @@ def pack_bits(mask: np.ndarray) -> np.ndarray:
     n, p = mask.shape
     mask, bits = np.ascontiguousarray(mask, dtype=np.bool_), _words(n, p)
 
-    def run(part: slice, stop: Any) -> None:
-        library().pack_bits(part.start, part.stop, n, p, _pointer(mask), _pointer(bits), stop)
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().pack_bits(part.start, part.stop, n, p, _pointer(mask), _pointer(bits), stop)
 
     _share(run, len(bits), 32 * p / BIT_RATE)
     return bits
@@ -247,8 +258,8 @@ def transpose_bits(bits: np.ndarray, n: int) -> np.ndarray:
     p = bits.shape[1]
     bits, result = np.ascontiguousarray(bits), _words(p, n)
 
-    def run(part: slice, stop: Any) -> None:
-        library().transpose_bits(
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().transpose_bits(
             part.start, part.stop, n, p, _pointer(bits), _pointer(result), stop
         )
 
@@ -259,7 +270,7 @@ def transpose_bits(bits: np.ndarray, n: int) -> np.ndarray:
 def nonzero_blocks(U: np.ndarray) -> np.ndarray:
     """The indices of the blocks of U (p, d, C) that are not zero."""
     U, indices = np.ascontiguousarray(U), np.empty(len(U), dtype=np.int64)
-    count = getattr(library(), f"nonzero_blocks_{_C_NAMES[U.dtype]}")
+    count = getattr(_loaded(), f"nonzero_blocks_{_C_NAMES[U.dtype]}")
     size = U.size // max(1, len(U))
     return indices[: count(len(U), size, _pointer(U), _pointer(indices))]
 
@@ -284,11 +295,11 @@ def _multiply(
     name: str, bits: np.ndarray, X: np.ndarray, factor: np.ndarray, p: int, result: np.ndarray
 ) -> np.ndarray:
     (n, d), C = X.shape, factor.shape[-1]
-    multiply = getattr(library(), f"{name}_{_C_NAMES[X.dtype]}")
+    multiply = getattr(_loaded(), f"{name}_{_C_NAMES[X.dtype]}")
     X, factor = np.ascontiguousarray(X), np.ascontiguousarray(factor, dtype=X.dtype)
     arrays = [_pointer(array) for array in (bits, X, factor, result)]
 
-    def run(part: slice, stop: Any) -> None:
+    def run(part: slice, stop: Flag) -> None:
         if multiply(part.start, part.stop, n, p, d, C, *arrays, stop):
             raise MemoryError("no memory for the products")
 
@@ -330,12 +341,12 @@ def _multiply_ragged(
     shared: int,  # rows or blocks, which threads share
 ) -> np.ndarray:
     (n, d), C = X.shape, len(offsets) - 1
-    multiply = getattr(library(), f"ragged_{name}_{_C_NAMES[X.dtype]}")
+    multiply = getattr(_loaded(), f"ragged_{name}_{_C_NAMES[X.dtype]}")
     X, factor = np.ascontiguousarray(X), np.ascontiguousarray(factor, dtype=X.dtype)
     offsets, bits = np.ascontiguousarray(offsets, dtype=np.int64), np.ascontiguousarray(bits)
     arrays = [_pointer(array) for array in (offsets, bits, X, factor, result)]
 
-    def run(part: slice, stop: Any) -> None:
+    def run(part: slice, stop: Flag) -> None:
         if multiply(part.start, part.stop, n, d, C, *arrays, stop):
             raise MemoryError("no memory for the products")
 
@@ -350,7 +361,7 @@ def _words(rows: int, columns: int) -> np.ndarray:
 
 def _hinge_arguments(
     signs: np.ndarray, block: np.ndarray, pattern: np.ndarray, gamma: np.ndarray, delta: float
-) -> tuple[Any, ...]:
+) -> tuple[int, ctypes.c_void_p, int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, float]:
     return (
         signs.shape[1],
         _pointer(signs),
@@ -363,14 +374,14 @@ def _hinge_arguments(
 
 
 def _share(
-    run: Callable[[slice, Any], None],
+    run: Callable[[slice, Flag], None],
     n_blocks: int,
     seconds: float,
     *,
     least: int = 8,
     per_worker: int = 4,
 ) -> None:
-    """Run over all blocks, of so many seconds each, shared among threads: ctypes lets go of the
+    """Run over all blocks, of so many seconds each, shared among threads: ctypes releases the
     interpreter lock. Blocks are independent, so the result does not depend on how they are shared.
     The kernels return early once the flag is set that `run` hands to them."""
     stop = ctypes.c_int(0)

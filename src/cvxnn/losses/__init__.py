@@ -21,8 +21,8 @@ which satisfies the equations of the dual exactly. A loss that declares its roun
 Users choose a loss before there are targets: by its name, or by an object with its settings such
 as `Huber(delta=0.5)`, which `make_loss` binds to the targets.
 
-`WithIntercept` makes min_b f(Z + 1 b') a loss of Z, so that an unpenalised output bias is nobody
-else's business.
+`WithIntercept` makes min_b f(Z + 1 b') a loss of Z, so that no other module has to know about the
+unpenalised output bias.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.arrays import Array
 from cvxnn.losses.base import Loss, Root, WeightedLoss
@@ -77,7 +78,7 @@ def make_loss(
     loss: str | LossChoice,
     Y: Array,
     *,
-    sample_weight: Any = None,
+    sample_weight: ArrayLike | None = None,
     intercept: bool = False,
     huber_delta: float | None = None,
 ) -> Loss:

@@ -56,7 +56,7 @@ class Root:
 class Loss(Protocol):
     Y: Array  # (n, C) targets
     row_weight: Array  # (n, 1), w / s
-    settings: dict[str, Any]  # its numbers by name, such as the delta of a huber
+    settings: dict[str, float]  # its numbers by name, such as the delta of a huber
     affine_gradient: bool  # of a quadratic
     least_squares: bool  # whether it is 1/(2s) ||Z - Y||^2, without weights and output bias
     has_sample_weights: bool
@@ -142,13 +142,13 @@ class WeightedLoss:
     """
 
     affine_gradient = False
-    least_squares: Any = False
+    least_squares: Any = False  # a property where it depends on the weights
     coupled = False  # outputs
     translates = False  # whether only Z - Y matters
     has_root = False
     declares_rounding = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if not FORMULA.isdisjoint(vars(cls)):
             for quality in ("affine_gradient", "least_squares", "has_root", "declares_rounding"):
@@ -157,7 +157,7 @@ class WeightedLoss:
         if "root" in vars(cls):
             cls.has_root = True
 
-    def __init__(self, Y: Array, row_weight: Array | None = None, **settings: Any) -> None:
+    def __init__(self, Y: Array, row_weight: Array | None = None, **settings: float) -> None:
         self.Y, self.settings = Y, settings
         n, C = Y.shape
         if row_weight is None:
@@ -166,7 +166,7 @@ class WeightedLoss:
         self.row_weight = like(Y, row_weight, dtype=xp.float64)
 
     @classmethod
-    def bind(cls, Y: Array, sample_weight: np.ndarray | None = None, **settings: Any) -> Self:
+    def bind(cls, Y: Array, sample_weight: np.ndarray | None = None, **settings: float) -> Self:
         """The loss of these targets, with rows that count in proportion to weights (n,)."""
         if sample_weight is None:
             return cls(Y, None, **settings)
@@ -209,7 +209,7 @@ class WeightedLoss:
         """The same loss in NumPy float64."""
         return self._with(to_numpy(double(self.Y)))
 
-    def by_output(self) -> list[Any]:
+    def by_output(self) -> list[Self]:
         plain = self.in_numpy()
         if self.coupled:
             return [plain]
@@ -236,11 +236,20 @@ class WeightedLoss:
         return Theta, Ball(mid, rad)
 
 
-def column_roots(loss: Any, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """The b at which the columns of grad f(Z + 1 b') sum to zero, where outputs are not coupled:
-    Newton steps as long as they halve, else the bracket is halved, or looked for."""
+class CurvedLoss(Protocol):
+    """What Newton steps on an output bias need of a loss."""
+
+    def gradient(self, Z: np.ndarray) -> np.ndarray: ...
+    def root(self, Z: np.ndarray) -> Root: ...
+
+
+def column_roots(loss: CurvedLoss, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """The b at which the columns of grad f(Z + 1 b') sum to zero, where outputs are not coupled.
+    Newton steps are taken while each is at most half the last one. Otherwise the bracket is
+    bisected or, while there is none, searched for with steps that double."""
     b, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
-    reach, last = np.ones_like(b), np.full_like(b, 2.0)
+    reach = np.ones_like(b)  # of the next step in search of a bracket
+    last = np.full_like(b, 2.0)  # the length of the last step
     for _ in range(200):
         gradient = loss.gradient(Z + b)
         slope, size = gradient.sum(axis=0), np.abs(gradient).sum(axis=0)

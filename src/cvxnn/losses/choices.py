@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class LossChoice:
     bound: ClassVar[type[WeightedLoss]]
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, float]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def bind(self, Y: Array, sample_weight: np.ndarray | None = None) -> WeightedLoss:

@@ -27,8 +27,8 @@ class WithIntercept:
         centre: bool = True,
     ) -> None:
         """With `warm`, the search for b starts where the last one ended, or from `start`: quicker,
-        but results depend, by rounding, on what was asked before. With `centre`, targets of which
-        only differences matter are centred first: far from zero, sums would be all rounding."""
+        but results then depend, by rounding, on earlier calls. With `centre`, the targets of losses
+        that depend on Z - Y alone are centred first: far from zero, sums would be all rounding."""
         self.base = base
         self._start, self._warm = start, warm
         self._recent: list[tuple[Array, np.ndarray]] = []  # predictions and their intercepts
@@ -91,7 +91,7 @@ class WithIntercept:
         xp = array_namespace(Theta)
         size = xp.sum(xp.abs(Theta), axis=0)
         if bool(xp.any(xp.abs(xp.sum(Theta, axis=0)) > BALANCED * size)):
-            limit = xp.zeros_like(limit)  # nothing but the zero multiple is feasible
+            limit = xp.zeros_like(limit)  # only the zero multiple is feasible
         return self._centred.best_dual(Theta, limit, quadratic)
 
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
@@ -126,7 +126,7 @@ class WithIntercept:
         ones = np.zeros((C, *Z.shape))
         ones[range(C), :, range(C)] = 1.0
         columns = np.stack([root.adjoint(column).reshape(-1) for column in ones], axis=1)
-        if not np.isfinite(columns).all():  # LAPACK would complain of it on the terminal
+        if not np.isfinite(columns).all():  # LAPACK would print a complaint
             raise np.linalg.LinAlgError("the curvature of the loss is not finite")
         basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
         return replace(root, span=basis[:, sizes > 1e-10 * max(sizes.max(), 1e-300)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cvxnn.arrays import Array, SomeArray, array_namespace, double
@@ -89,7 +87,7 @@ class SquaredLoss(WeightedLoss):
         """The best multiple. Where columns of T sum to zero, any number may be subtracted from the
         targets of a column."""
         Y, w = self._numbers()
-        targets: Any = Ball(Y) - np.sum(w * Y, axis=0) / np.sum(w) if balanced else Y
+        targets: Ball | np.ndarray = Ball(Y) - np.sum(w * Y, axis=0) / np.sum(w) if balanced else Y
         slope = (point * targets).sum(axis=0)
         curvature = (point * point / w).sum(axis=0).above()
         if len(limit) == 1:
@@ -151,7 +149,7 @@ class HuberLoss(SquaredLoss):
         allowed = xp.where(largest > 0, largest, xp.ones_like(largest))
         return xp.where(largest > 0, self.delta / allowed, xp.full_like(largest, xp.inf))
 
-    def around(self, Z: Array, tail: float) -> Any:
+    def around(self, Z: Array, tail: float) -> HuberLoss:
         R, inner = self._residual(Z)
         return _SmoothedHuber(self, R - inner, tail)
 
@@ -182,7 +180,7 @@ class _SmoothedHuber(HuberLoss):
         super().__init__(base.Y, base.row_weight, base.delta)
         self.outliers, self.tail = outliers, tail
 
-    def _split(self, Z: Array) -> tuple[Any, Any]:
+    def _split(self, Z: Array) -> tuple[Array, Array]:
         R = Z - self.Y
         raw = R + self.tail * self.outliers
         E = (raw - np.clip(raw, -self.delta, self.delta)) / (1 + self.tail)

@@ -1,7 +1,7 @@
 """What solvers, certificates and reports may ask of the data and their patterns.
 
 An operator stands for the matrix that takes the weights of all blocks to predictions. Nothing
-outside this room knows how X and the patterns are kept, so that data in another form (in files, on
+outside this package knows how X and the patterns are stored, so data in another form (in files, on
 other machines) need a class here and no change elsewhere.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from cvxnn.arrays import Array
 
@@ -51,7 +52,7 @@ class Operator(Protocol):
     def rows(self, rows: slice = slice(None)) -> Array:
         """These rows of X, or all of them."""
 
-    def like(self, values: Any, dtype: Any = None) -> Array:
+    def like(self, values: ArrayLike, dtype: object = None) -> Array:
         """`values` as a dense array of the library and device, and unless given of the precision,
         of the data."""
 
@@ -75,7 +76,7 @@ class PatternOperator(Operator, Protocol):
     def mask_by_pattern(self) -> np.ndarray:
         """The mask with the rows of a pattern side by side: (p, n)."""
 
-    def select(self, patterns: np.ndarray, dtype: Any = None) -> Self:
+    def select(self, patterns: np.ndarray, dtype: DTypeLike | None = None) -> Self:
         """The operator of these patterns (indices), in float32 or float64 if asked for."""
 
     def ragged(self, patterns: Sequence[np.ndarray], dtype: type) -> RaggedOperator:

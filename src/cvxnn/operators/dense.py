@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 
 from cvxnn import budget, panels
 from cvxnn.arrays import (
@@ -86,7 +88,7 @@ class ExpandedMatrix:
     def row_squares(self) -> np.ndarray:
         return row_squares(to_numpy(self.X, keep_sparse=True))
 
-    def like(self, values: Any, dtype: Any = None) -> Array:
+    def like(self, values: ArrayLike, dtype: object = None) -> Array:
         return like(self.X, values, dtype)
 
     @property
@@ -95,7 +97,7 @@ class ExpandedMatrix:
         return self._mask[:, self._patterns]
 
     @property
-    def _xp(self) -> Any:
+    def _xp(self) -> ModuleType:
         return array_namespace(self.X)
 
     def forward(self, U: Array) -> Array:
@@ -123,9 +125,9 @@ class ExpandedMatrix:
         with budget.product(adjoint=self._pass):
             return self._adjoint(self.X, R)
 
-    def _adjoint(self, X: Any, R: Array) -> Array:
+    def _adjoint(self, X: Array, R: Array) -> Array:
         if self._bits is not None and native.library() is not None:
-            return self._bits.adjoint(X, R)
+            return self._bits.adjoint(to_numpy(X), R)
         xp, C = self._xp, R.shape[1]
         R = xp.astype(R, X.dtype, copy=False)
         total = None
@@ -176,7 +178,7 @@ class ExpandedMatrix:
         """The same operator in float64; it keeps no float copy of the mask."""
         return self._in_precision("float64")
 
-    def select(self, patterns: np.ndarray, dtype: Any = None) -> Self:
+    def select(self, patterns: np.ndarray, dtype: DTypeLike | None = None) -> Self:
         """The operator of these patterns (indices), in float32 or float64 if asked for. It costs
         far less than a product, and a product with it counts len(patterns) / p of a pass."""
         patterns = np.asarray(patterns, dtype=np.int64)

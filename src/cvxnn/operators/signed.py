@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.arrays import Array, array_namespace
 from cvxnn.operators.base import PatternOperator
@@ -40,7 +41,7 @@ class SignedMatrix:
     def rows(self, rows: slice = slice(None)) -> Array:
         return self.base.rows(rows)
 
-    def like(self, values: Any, dtype: Any = None) -> Array:
+    def like(self, values: ArrayLike, dtype: object = None) -> Array:
         return self.base.like(values, dtype)
 
     def forward(self, U: Array) -> Array:

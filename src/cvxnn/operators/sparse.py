@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from cvxnn import budget
 from cvxnn.arrays import Array, row_squares
@@ -19,7 +19,7 @@ class SparseExpandedMatrix(ExpandedMatrix):
     """[D_1 X ... D_p X] for sparse X, in NumPy: the products of X with the weights of many patterns
     at a time, D_i X U_i, or of X' with the residuals of the rows where they are on, X' (D_i R)."""
 
-    def __init__(self, X: Any, mask: np.ndarray) -> None:
+    def __init__(self, X: csr_array, mask: np.ndarray) -> None:
         super().__init__(X, mask, cache_bytes=0)
 
     @cached_property
@@ -39,7 +39,7 @@ class SparseExpandedMatrix(ExpandedMatrix):
             fit += products.sum(axis=1)
         return fit
 
-    def _adjoint(self, X: Any, R: Array) -> np.ndarray:
+    def _adjoint(self, X: csr_array, R: Array) -> np.ndarray:
         R = np.asarray(R, dtype=X.dtype)
         C = R.shape[1]
         result = np.empty((self.p, self.d, C), dtype=X.dtype)

@@ -20,7 +20,7 @@ _HOME = {
     "RFISTA": "rfista",
     "Solution": "results",
     "Status": "results",
-    "WorkingSets": "working_sets",
+    "WorkingSets": "working_sets.method",
     "solve": "driver",
 }
 

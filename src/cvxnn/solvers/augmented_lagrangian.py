@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -143,7 +143,7 @@ class AL:
                 U, delta, eta = yield from self._find_delta(run, U, gamma, delta, scale)
 
         tol = self.inner_tol * scale.gradient
-        smallest = 1e-9 * tol
+        smallest = 1e-9 * tol  # below this, residuals are rounding
         while True:
             lagrangian = Lagrangian(problem, gamma, delta)
             U, residual, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
@@ -169,7 +169,7 @@ class AL:
         low, high = (edge * scale.violation for edge in self.window)
         tol, eta = self.window_tol * scale.gradient, None
         smallest = 1e-5 * tol
-        for _ in range(60):
+        for _ in range(60):  # doublings and halvings, which span any units
             lagrangian = Lagrangian(run.problem, gamma, delta)
             U, _, eta, n_inner = yield from run.minimise(lagrangian, U, tol, eta)
             yield run.shown(lagrangian, U, n_inner)
@@ -227,7 +227,7 @@ class _Outer:
                     yield replace(shown, state=ALState(lagrangian.gamma, lagrangian.delta, eta))
                     n_unreported = 0
         except StalledError:
-            pass  # as far as rounding lets it; the multipliers may still help
+            pass  # solved as well as rounding allows; an update of the multipliers may still help
         return U, residual, eta, n_unreported
 
     def shown(self, lagrangian: Lagrangian, U: Array, n_inner: int) -> Iterate:
@@ -317,8 +317,8 @@ class Lagrangian(Smooth):
         for part in self._parts(active):
             chosen = active[part]
             if self.compiled:
-                products = new[chosen] @ self.X.T, old[chosen] @ self.X.T
-                total += native.hinge_divergence(*products, *self._hinge_terms(chosen))
+                after, before = new[chosen] @ self.X.T, old[chosen] @ self.X.T
+                total += native.hinge_divergence(after, before, *self._hinge_terms(chosen))
                 continue
             slack_new = self._slack(new, chosen)
             hinge_new = np.maximum(slack_new, 0.0)
@@ -327,7 +327,9 @@ class Lagrangian(Smooth):
             total += float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
         return total
 
-    def _hinge_terms(self, chosen: np.ndarray) -> tuple[Any, ...]:
+    def _hinge_terms(
+        self, chosen: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
         return self.signs, chosen, self.pattern, self.gamma, self.delta
 
     def _parts(self, active: np.ndarray) -> Iterator[slice]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from cvxnn.arrays import Array
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.protocols import Problem
 
 
@@ -35,15 +36,15 @@ class Iterate:
     residual: float | None = None
     step_size: float | None = None
     n_inner: int = 1
-    state: Any = None
-    active: Any = None
+    state: object = None
+    active: ActiveRows | None = None
 
 
 @dataclass(frozen=True)
 class Working:
-    """A sign of life between two iterates, so that limits are looked at."""
+    """Yielded between two iterates, so that the driver can check its limits."""
 
-    n_inner: int = 1  # as of an iterate
+    n_inner: int = 1  # as for an iterate
 
 
 def full_iterate(problem: Problem, U: Array) -> Iterate:

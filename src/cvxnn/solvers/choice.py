@@ -8,7 +8,7 @@ from cvxnn.solvers.base import Solver
 from cvxnn.solvers.direct import LSMR, Direct, is_least_squares
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.rfista import RFISTA
-from cvxnn.solvers.working_sets import WorkingSets
+from cvxnn.solvers.working_sets.method import WorkingSets
 
 
 def choose_gated(problem: Problem) -> Solver:

@@ -10,7 +10,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -20,6 +21,10 @@ from cvxnn.budget import OutOfTimeError
 from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, StalledError, full_iterate
+
+if TYPE_CHECKING:
+    import cvxpy
+    from cvxpy import Expression
 
 MAX_ENTRIES = 10**8  # of the expanded matrix: 0.8 GB before the solver copies it
 COMPILED = 5e5  # entries of it that CVXPY prepares in a second, which cannot be interrupted
@@ -35,14 +40,14 @@ class CVXPY:
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 1}
 
     backend: str = "CLARABEL"
-    settings: dict[str, Any] = field(default_factory=dict, hash=False)
+    settings: dict[str, object] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str):
             raise TypeError(f"backend must be a solver's name, got {self.backend!r}")
 
     def handles(self, problem: Problem) -> bool:
-        """What there is a formula for."""
+        """Losses and penalties that have a formula below."""
         known = problem.lam == 0 or problem.penalty_name in _PENALTIES
         return known and problem.loss_name in _LOSSES
 
@@ -55,7 +60,7 @@ class CVXPY:
         problem: Problem,
         start: Array,
         stop: str = "gap",
-        state: Any = None,
+        state: object = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
         cp = import_cvxpy()
@@ -100,7 +105,7 @@ def _time_limit(backend: str) -> dict[str, float]:
     return {TIME_LIMITS[backend]: max(left, 1e-3)}
 
 
-def program(cp: Any, problem: Problem) -> tuple[list[Any], Any]:
+def program(cp: ModuleType, problem: Problem) -> tuple[list[cvxpy.Variable], cvxpy.Problem]:
     """Variables, one (blocks, d) for each class, and the program. For C-ReLU the blocks are V over
     W, with their cone constraints."""
     X = problem.operator.rows()
@@ -130,30 +135,32 @@ def program(cp: Any, problem: Problem) -> tuple[list[Any], Any]:
     return U, cp.Problem(cp.Minimize(loss + _penalty(cp, problem, U)), constraints)
 
 
-def _loss(cp: Any, problem: Problem, fits: list[Any], Y: np.ndarray) -> Any:
+def _loss(cp: ModuleType, problem: Problem, fits: list[Expression], Y: np.ndarray) -> Expression:
     w = to_numpy(problem.loss.row_weight)[:, 0]
     return _LOSSES[problem.loss_name](cp, w, fits, Y, **problem.loss.settings)
 
 
-def _squared(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray) -> Any:
+def _squared(cp: ModuleType, w: np.ndarray, fits: list[Expression], Y: np.ndarray) -> Expression:
     return sum(w @ cp.square(fit - y) for fit, y in zip(fits, Y.T, strict=True)) / 2
 
 
-def _huber(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray, delta: float) -> Any:
-    """CVXPY's is twice ours."""
+def _huber(
+    cp: ModuleType, w: np.ndarray, fits: list[Expression], Y: np.ndarray, delta: float
+) -> Expression:
+    """CVXPY defines it twice as large."""
     return sum(w @ cp.huber(fit - y, delta) for fit, y in zip(fits, Y.T, strict=True)) / 2
 
 
-def _logistic(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray) -> Any:
+def _logistic(cp: ModuleType, w: np.ndarray, fits: list[Expression], Y: np.ndarray) -> Expression:
     return sum(w @ cp.logistic(cp.multiply(-y, fit)) for fit, y in zip(fits, Y.T, strict=True))
 
 
-def _softmax(cp: Any, w: np.ndarray, fits: list[Any], Y: np.ndarray) -> Any:
+def _softmax(cp: ModuleType, w: np.ndarray, fits: list[Expression], Y: np.ndarray) -> Expression:
     Z = cp.vstack(fits).T
     return w @ (cp.log_sum_exp(Z, axis=1) - cp.sum(cp.multiply(Y, Z), axis=1))
 
 
-def _penalty(cp: Any, problem: Problem, U: list[Any]) -> Any:
+def _penalty(cp: ModuleType, problem: Problem, U: list[Expression]) -> Expression:
     if problem.lam == 0:
         return 0
     return problem.lam * _PENALTIES[problem.penalty_name](cp, U)
@@ -161,13 +168,13 @@ def _penalty(cp: Any, problem: Problem, U: list[Any]) -> Any:
 
 # The formulas, by the names of what they stand for: those of losses, and those of penalties over
 # lam. They are written for CVXPY on their own, so that the oracle is independent.
-_LOSSES: dict[str, Callable[..., Any]] = {
+_LOSSES: dict[str, Callable[..., Expression]] = {
     "squared": _squared,
     "huber": _huber,
     "logistic": _logistic,
     "softmax": _softmax,
 }
-_PENALTIES: dict[str, Callable[[Any, list[Any]], Any]] = {
+_PENALTIES: dict[str, Callable[[ModuleType, list[Expression]], Expression]] = {
     "neuron": lambda cp, U: sum(cp.sum(cp.norm(u, 2, axis=1)) for u in U),
     "feature": lambda cp, U: cp.sum(cp.norm(cp.vstack(U), 2, axis=0)),
     "l1": lambda cp, U: sum(cp.sum(cp.abs(u)) for u in U),
@@ -175,7 +182,7 @@ _PENALTIES: dict[str, Callable[[Any, list[Any]], Any]] = {
 }
 
 
-def import_cvxpy() -> Any:
+def import_cvxpy() -> ModuleType:
     try:
         import cvxpy
     except ImportError as error:

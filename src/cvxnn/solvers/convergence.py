@@ -1,7 +1,7 @@
 """The warning of a run that ended early: one of scikit-learn's, so that one filter catches both.
 
 It has a file of its own because scikit-learn takes longer to import than all solvers together, and
-only who warns or filters needs it.
+is needed only to warn or to filter warnings.
 """
 
 from __future__ import annotations

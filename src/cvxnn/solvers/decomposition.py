@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class ConeDecomposition:
         problem: CReLU,
         start: Array,
         stop: str = "gap",
-        state: Any = None,
+        state: object = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate | Working]:
         method = choose_gated(problem.gated)
@@ -69,8 +69,8 @@ class ConeDecomposition:
 
 
 def _with_signs_of_life(
-    steps: Generator[None, None, tuple[Any, str]],
-) -> Generator[Iterate | Working, None, tuple[Any, str]]:
+    steps: Generator[None, None, tuple[Status, str]],
+) -> Generator[Iterate | Working, None, tuple[Status, str]]:
     """Run the steps of an inner solve, telling the driver about each, for the limits."""
     n_inner = 0
     while True:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from cvxnn import budget, least_squares
 from cvxnn.arrays import Array, double, like
@@ -45,7 +45,7 @@ class Direct:
         problem: CGReLU,
         start: Array,
         stop: str = "gap",
-        state: Any = None,
+        state: object = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
         n, most = problem.operator.n, least_squares.MAX_KERNEL_ROWS
@@ -77,12 +77,12 @@ class LSMR:
         problem: CGReLU,
         start: Array,
         stop: str = "gap",
-        state: Any = None,
+        state: object = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
         operator = problem.operator_double.base
         precision = 1e-3
-        while precision >= 1e-15:  # LSMR's own stop is no gap: tighten until the driver is content
+        while precision >= 1e-15:  # LSMR knows no duality gap: tighten until the driver stops
             precision *= 1e-2
             U, n_inner = lsmr_solve(
                 operator,

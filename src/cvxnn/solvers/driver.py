@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from cvxnn import budget, threads
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, Weights
 from cvxnn.budget import Budget
 from cvxnn.problems import check_weights_fit
 from cvxnn.protocols import Problem
@@ -30,7 +30,7 @@ from cvxnn.solvers.results import (
 )
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import Run
-from cvxnn.solvers.working_sets import WorkingSets
+from cvxnn.solvers.working_sets.method import WorkingSets
 from cvxnn.validation import check_choice, check_integer, check_number, check_problem, suggest
 
 SOLVERS: dict[str, Any] = {
@@ -49,10 +49,10 @@ def solve(
     stop: str = "gap",
     max_iter: int | None = None,
     max_seconds: float | None = None,
-    warm_start: Any = None,
+    warm_start: Weights | Solution | Start | None = None,
     callback: Callable[[Progress], object] | None = None,
     on_failure: str = "warn",
-    **options: Any,
+    **options: object,
 ) -> Solution:
     """Solve a convex training problem to a certified tolerance.
 
@@ -110,7 +110,9 @@ def solve(
     return solution
 
 
-def _start_from(warm_start: Any, problem: Problem, method: Solver) -> tuple[Array, Any]:
+def _start_from(
+    warm_start: Weights | Solution | Start | None, problem: Problem, method: Solver
+) -> tuple[Array, object]:
     """The weights to start from, and the state of an earlier run of the same method."""
     state = None
     if isinstance(warm_start, Solution | Start):
@@ -121,7 +123,7 @@ def _start_from(warm_start: Any, problem: Problem, method: Solver) -> tuple[Arra
     return problem.check_weights(warm_start, "warm_start"), state
 
 
-def _make_solver(problem: Problem, solver: str | Solver, options: dict[str, Any]) -> Solver:
+def _make_solver(problem: Problem, solver: str | Solver, options: dict[str, object]) -> Solver:
     if not isinstance(solver, str):
         if isinstance(solver, type) or not hasattr(solver, "iterates"):
             raise TypeError(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
-from cvxnn.arrays import Array, array_namespace, to_numpy
+from cvxnn.arrays import Array, Weights, array_namespace, to_numpy
 from cvxnn.certificates import Certificate
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.proofs import Multipliers
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Solver
+
+KindOfRun: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], str, bool]
 
 
 class Status(enum.StrEnum):
@@ -89,7 +91,7 @@ class Solution:
     """
 
     problem: Problem
-    weights: Any
+    weights: Weights
     certificate: Certificate
     dual: Array
     status: Status
@@ -99,7 +101,7 @@ class Solution:
     seconds: float
     history: tuple[Progress, ...]
     solver: Solver
-    state: Any = field(repr=False)
+    state: object = field(repr=False)
     multipliers: Multipliers | None = field(default=None, repr=False)
     output_bias: np.ndarray | None = None
 
@@ -115,7 +117,7 @@ class Solution:
         return int(xp.sum(xp.astype(xp.any(U != 0, axis=1), xp.int64)))
 
     @property
-    def made_by(self) -> tuple[Any, ...]:
+    def made_by(self) -> KindOfRun:
         return kind_of_run(self.solver, self.problem)
 
     def start(self) -> Start:
@@ -150,8 +152,8 @@ class Start:
     shape: tuple[int, ...]
     live: np.ndarray
     values: np.ndarray
-    made_by: tuple[Any, ...]
-    state: Any = field(repr=False)
+    made_by: KindOfRun
+    state: object = field(repr=False)
 
     @property
     def weights(self) -> np.ndarray:
@@ -160,7 +162,7 @@ class Start:
         return U
 
 
-def kind_of_run(solver: Solver, problem: Problem) -> tuple[Any, ...]:
+def kind_of_run(solver: Solver, problem: Problem) -> KindOfRun:
     """Runs of one kind may start from each other's states; the numbers in them may differ."""
     return (
         solver.name,

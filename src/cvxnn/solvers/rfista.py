@@ -91,7 +91,7 @@ class RFISTA:
         problem: Composite,
         start: Array,
         stop: str = "gap",
-        state: Any = None,
+        state: float | None = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
         smooth, penalty = problem.smooth, problem.penalty

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
-from typing import Any
 
 from cvxnn import budget
 from cvxnn.arrays import Array
 from cvxnn.budget import Budget, OutOfTimeError
 from cvxnn.certificates import Certificate, Proof, lower_bound_of, prove, relative_gap
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.proofs import PRECISE
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
@@ -22,9 +22,9 @@ from cvxnn.solvers.results import Progress, Solution, Status
 
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
-# Passes that a certificate takes, at most, which are kept back of a time limit; with cones, too.
+# Passes over the data that a certificate takes at most. A time limit keeps that much in reserve.
 PASSES_OF_A_PROOF = {"C-GReLU": 10, "C-ReLU": 16}
-KEPT_BACK = 0.02  # of a time limit, at least
+KEPT_BACK = 0.02  # the least share of a time limit that is kept in reserve
 # A run diverges if an iterate is worse than the best one by this factor, or not a number.
 DIVERGENCE_FACTOR = 1e8
 
@@ -55,9 +55,9 @@ class Run:
         self.history: list[Progress] = []
         self.best_U: Array | None = None
         self.best_Theta: Array | None = None
-        self.best_active: Any = None
+        self.best_active: ActiveRows | None = None
         self.objective, self.lower_bound = math.inf, -math.inf
-        self.state: Any = None
+        self.state: object = None
         self.n_iter = -1  # the first iterate is the start
         self.proof: Proof | None = None
         self.confirm_below = tol
@@ -66,10 +66,10 @@ class Run:
         self._passes_before, self._started = spent.passes.total, spent.taken
 
     def steps(
-        self, method: Solver, start: Array, state: Any
+        self, method: Solver, start: Array, state: object
     ) -> Generator[None, None, tuple[Status, str]]:
-        """Take iterates, one at a time, until one meets the tolerance or a limit; how it ended,
-        and details."""
+        """Take iterates, one at a time, until one meets the tolerance or a limit. Returns how the
+        run ended, and details."""
         self.patience = getattr(method, "patience", STALL_ITERATIONS)
         try:
             for iterate in method.iterates(self.problem, start, self.stop, state, self.tol):
@@ -193,7 +193,7 @@ class Run:
         )
 
     def sign_of_life(self) -> None:
-        """Tell the callback of an iteration that takes long."""
+        """Tell the callback about an iteration that takes long."""
         what = self.budget.doing or ("preparing" if self.best_U is None else "iterating")
         if self.callback is not None and self.callback(self._progress(note=what)):
             raise _StoppedError
@@ -210,10 +210,13 @@ class Run:
         if proof.certificate.relative_gap <= self.tol:
             self.proof = proof
             return True
-        self.confirm_below = progress.relative_gap / 2  # rounding fooled us: ask for more
+        self.confirm_below = (
+            progress.relative_gap / 2
+        )  # the quick bound was too good: ask for a smaller gap
         return False
 
     def _prove(self, enough: float = -1.0, bounded: bool = True) -> Proof:
+        assert self.best_U is not None
         return prove(
             self.problem,
             self.best_U,

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Certificate, Multipliers
@@ -161,7 +161,7 @@ def verify(solution: Solution) -> Verification:
 def verify_network(
     network: TwoLayerNetwork,
     program: Program,
-    dual: Any,
+    dual: ArrayLike,
     certificate: Certificate,
     *,
     scales: Scales | None = None,
@@ -170,9 +170,9 @@ def verify_network(
     """Check, by the same route, what a certificate says of a network: that its objective, measured
     on its own predictions, is not above the claimed one, that the dual point proves the claimed
     lower bound on that of `program`, and that this program is over the patterns which its neurons
-    have: others could have any bounds. The network need not have come from a solver: pruned,
-    improved, or read from a file. It may be one for raw columns and targets, if `scales` are those
-    of the program.
+    have: over other patterns, any bound would be possible. The network need not come from a solver;
+    it may be pruned, improved, or read from a file. It may take raw columns and targets, if
+    `scales` are those of the program.
     """
     value = network_value(network, program, scales)
     lower_bound, how = bound_of(program, dual, multipliers, certificate.radius, value.size)
@@ -191,8 +191,10 @@ def verify_network(
         ),
     )
     differences = _differences(found, certificate, value.size, zero_slack)
-    if value.strangers:
-        differences += (f"patterns: {value.strangers} neurons of the network have none of these",)
+    if value.unmatched:
+        differences += (
+            f"patterns: {value.unmatched} neurons have a pattern that is not one of the program's",
+        )
     return replace(found, differences=differences)
 
 
@@ -204,12 +206,12 @@ def _differences(
     rounding: float = 0.0,
     slack: float = 0.0,
 ) -> tuple[str, ...]:
-    """What is not as the certificate has it. A claim that is weaker than the truth is true; one
-    that is NaN is not, since comparisons with it fail."""
+    """The claims of the certificate that are not confirmed. One that is weaker than the truth is
+    true; one that is NaN is not, since comparisons with it fail."""
     expected = {
         "objective": found.objective <= claim.objective + slack * found.objective,
         "lower_bound": found.lower_bound >= claim.lower_bound,
-        # too low a scale makes a relative gap larger, and is no boast
+        # too low a scale only makes the relative gap larger: it is not a false claim
         "zero_objective": claim.zero_objective >= 0
         and claim.zero_objective - found.zero_objective
         <= SLACK * found.zero_objective + zero_slack,
@@ -226,7 +228,9 @@ def _differences(
                 f" ({abs(claimed - true):.2g} too {'high' if claimed > true else 'low'})"
             )
     if found.lower_bound > max(found.objective, claim.objective):
-        differences.append("the lower bound found is above the objective found: one bounds nothing")
+        differences.append(
+            "the lower bound found is above the objective found: one of them is wrong"
+        )
     if claim.radius is not None and not size <= claim.radius * (1 + SLACK) < math.inf:
         differences.append(f"radius: claimed {claim.radius:.10g}, the weights have {size:.10g}")
     if claim.scope != found.scope:
@@ -240,7 +244,7 @@ _MEANING = {
 }
 
 
-def _weights(program: Program, weights: Any) -> tuple[np.ndarray, bool]:
+def _weights(program: Program, weights: ArrayLike) -> tuple[np.ndarray, bool]:
     """Blocks (p, d, C), for C-ReLU (2p, d, C) with those of V first; whether they are float32."""
     parts = weights if program.cones and isinstance(weights, (tuple, list)) else [weights]
     U = np.concatenate([to_numpy(check_array(part, "weights")) for part in parts])

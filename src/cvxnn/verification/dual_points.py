@@ -28,9 +28,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from cvxnn.arrays import to_numpy
@@ -47,9 +47,14 @@ RADIUS = 10.0
 
 
 def bound_of(
-    program: Program, dual: Any, multipliers: Multipliers | None, radius: float | None, size: float
+    program: Program,
+    dual: ArrayLike,
+    multipliers: Multipliers | None,
+    radius: float | None,
+    size: float,
 ) -> tuple[float, str]:
-    """The bound of the best scaling of the dual point, or 0, which no value is below; and how."""
+    """The bound of the best scaling of the dual point, or 0, which always holds; and how it was
+    found, in words."""
     Theta = to_numpy(check_array(dual, "dual")).astype(np.float64)
     if Theta.shape != program.Y.shape:
         raise ValueError(f"dual must have shape {program.Y.shape}, got {Theta.shape}")
@@ -69,7 +74,9 @@ def bound_of(
     else:
         bound = point.bound(squares)
     if point.dead.any():
-        how += "; a column of it sums to more than can be taken from one entry, and proves nothing"
+        how += (
+            "; a column of it sums to more than can be taken from one entry, so it proves nothing"
+        )
     return max(bound.below(), 0.0), how + ", in exact integers"
 
 
@@ -154,12 +161,13 @@ def _own_multipliers(point: _Dual) -> tuple[Multipliers, str]:
                 value.append(gamma[used] / lengths[used, 0])
     how = f", by {solved} non-negative least squares"
     if failed:
-        how += f"; {failed} of them gave up and count unprojected, so it may be too low"
+        how += f"; {failed} of them failed and count unprojected, so the bound may be too low"
     return Multipliers(np.concatenate(block), np.concatenate(row), np.concatenate(value)), how
 
 
-def _meant(program: Program, Theta: np.ndarray) -> tuple[Exact, np.ndarray]:
-    """The point that doubles stand for (see the module), and the columns that have no zero sum."""
+def _exact_point(program: Program, Theta: np.ndarray) -> tuple[Exact, np.ndarray]:
+    """The exact point that the doubles stand for (see the head of this module), and the columns
+    whose sum could not be made zero."""
     T = Exact.of(Theta)
     ints, dead = np.array(T.ints), np.zeros(Theta.shape[1], dtype=bool)
     if program.loss == "softmax":
@@ -199,7 +207,7 @@ class _Dual:
     """A dual point, exactly.
 
     T : (n, C).
-    dead : (C,), the columns that have no zero sum.
+    dead : (C,), the columns whose sum could not be made zero.
     """
 
     program: Program
@@ -210,7 +218,7 @@ class _Dual:
 
     @classmethod
     def of(cls, program: Program, Theta: np.ndarray) -> _Dual:
-        T, dead = _meant(program, Theta)
+        T, dead = _exact_point(program, Theta)
         X, C = Exact.of(program.X), Theta.shape[1]
         G = [(X * T[:, [k]]).sums_over(program.mask) for k in range(C)]  # all with one exponent
         together = program.loss == "softmax" or program.penalty == "feature"
@@ -286,7 +294,7 @@ class _Dual:
 
         low, high = 0.0, top
         if not slope_at(high) >= 0:
-            for _ in range(80):
+            for _ in range(80):  # more than the bits of a double; any tau gives a valid bound
                 middle = (low + high) / 2
                 low, high = (middle, high) if slope_at(middle) >= 0 else (low, middle)
             high = low

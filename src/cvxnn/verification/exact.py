@@ -15,11 +15,16 @@ from the C library.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+Axes: TypeAlias = int | tuple[int, ...] | None
+_Indices: TypeAlias = SupportsIndex | slice | list[int] | np.ndarray  # along one axis
+_Index: TypeAlias = _Indices | tuple[_Indices, ...]
 
 PLACES = 160  # binary places of logarithms, exponentials and quotients
 ERROR = 1 << 24  # of a logarithm or exponential, in units of 2^-PLACES: more than there can be
@@ -39,7 +44,7 @@ class Exact:
     exponent: int = 0
 
     @classmethod
-    def of(cls, numbers: Any) -> Exact:
+    def of(cls, numbers: ArrayLike) -> Exact:
         """Doubles as they are; the common exponent is that of the lowest bit of all."""
         mantissa, exponent = np.frexp(np.asarray(numbers, dtype=np.float64))
         ints = (mantissa * 2.0**53).astype(np.int64)
@@ -71,7 +76,7 @@ class Exact:
     def __abs__(self) -> Exact:
         return Exact(abs(self.ints), self.exponent)
 
-    def __getitem__(self, index: Any) -> Exact:
+    def __getitem__(self, index: _Index) -> Exact:
         return Exact(self.ints[index], self.exponent)
 
     def reshape(self, *shape: int) -> Exact:
@@ -84,10 +89,10 @@ class Exact:
     def times_two_to(self, power: int) -> Exact:
         return Exact(self.ints, self.exponent + power)
 
-    def sum(self, axis: Any = None) -> Exact:
+    def sum(self, axis: Axes = None) -> Exact:
         return Exact(np.sum(self.ints, axis=axis, initial=0), self.exponent)
 
-    def max(self, axis: Any = None) -> Exact:
+    def max(self, axis: Axes = None) -> Exact:
         """The largest of numbers >= 0; 0 if there are none."""
         return Exact(np.max(self.ints, axis=axis, initial=0), self.exponent)
 
@@ -155,7 +160,7 @@ def _bits(ints: Any) -> int:
     return max(int(np.max(np.abs(ints), initial=0)).bit_length(), 1)
 
 
-def _limbs(ints: np.ndarray, width: int, bits: int) -> Any:
+def _limbs(ints: np.ndarray, width: int, bits: int) -> Iterator[tuple[int, np.ndarray]]:
     """Shift and value of each limb, as doubles: `ints` is the sum of limb * 2^shift."""
     magnitude, sign = np.abs(ints), np.where(ints < 0, -1.0, 1.0)
     for shift in range(0, bits, width):

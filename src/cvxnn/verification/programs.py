@@ -12,15 +12,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize
-from scipy.sparse import issparse
+from scipy.sparse import csr_array
 from scipy.special import expit, logsumexp, softmax
 
 from cvxnn.arrays import to_numpy
-from cvxnn.networks import GatedReLUNetwork
+from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.protocols import Problem
 from cvxnn.validation import check_array
 from cvxnn.verification.exact import Exact, log_of_sum, quotients, roots, stacked
@@ -78,9 +78,9 @@ class Program:
 
     @classmethod
     def of(cls, problem: Problem) -> Program:
-        X: Any = problem.operator.rows()
+        X = problem.operator.rows()
         return cls(
-            X=(X.toarray() if issparse(X) else to_numpy(X)).astype(np.float64),
+            X=(X.toarray() if isinstance(X, csr_array) else to_numpy(X)).astype(np.float64),
             mask=problem.patterns.mask,
             Y=to_numpy(problem.loss.Y).astype(np.float64),
             weight=to_numpy(problem.loss.row_weight)[:, 0],
@@ -97,7 +97,9 @@ class Program:
 # -- losses and penalties
 
 
-def loss_above(program: Program, Z: Exact, rows: slice = slice(None), spread: Any = None) -> Exact:
+def loss_above(
+    program: Program, Z: Exact, rows: slice = slice(None), spread: Exact | None = None
+) -> Exact:
     """f from above, of predictions Z (n, C), or the part of it that belongs to some rows. Losses of
     residuals are told the `spread` of targets by which predictions are still to be divided."""
     weight, Y = Exact.of(program.weight[rows]), Exact.of(program.Y[rows])
@@ -138,13 +140,13 @@ def penalty_above(program: Program, U: np.ndarray) -> Exact:
     squares = blocks * blocks
     if program.penalty == "l2":
         return (lam * squares.sum()).times_two_to(-1)
-    axis: Any = 1 if program.penalty == "neuron" else (0, 2)
+    axis: int | tuple[int, int] = 1 if program.penalty == "neuron" else (0, 2)
     return lam * roots(squares.sum(axis), up=True).sum()
 
 
 def zero_objective_above(program: Program) -> tuple[float, float]:
-    """The loss of the zero prediction at a good bias, and what the last digit of that bias may
-    change it by, which matters where targets are far from zero."""
+    """The loss of the zero prediction at a good bias, and by how much the last digit of that bias
+    may change it, which matters where targets are far from zero."""
     Z = Exact.of(np.zeros_like(program.Y))
     bias = good_bias(program, Z, None)
     return loss_above(program, Z + bias).above(), float(np.sum(np.spacing(bias.floats()) ** 2))
@@ -165,8 +167,8 @@ def largest_violation(program: Program, outside: Exact) -> float:
     return float(max(distances.max(), math.ulp(0.0)))
 
 
-def good_bias(program: Program, Z: Exact, given: Any) -> Exact:
-    """The output bias (C,): the given one, or a good one. Any is right."""
+def good_bias(program: Program, Z: Exact, given: ArrayLike | None) -> Exact:
+    """The output bias (C,): the given one, or a good one. Any bias gives a valid bound."""
     if not program.output_bias:
         return Exact.of(np.zeros(program.Y.shape[1]))
     if given is None:
@@ -213,7 +215,7 @@ def _softmax_bias(program: Program, Z: np.ndarray) -> np.ndarray:
         return float(np.sum(share * terms)), slope
 
     b = -np.mean(Z, axis=0)
-    for _ in range(3):  # from where it stopped, since its idea of the curvature may be worn out
+    for _ in range(3):  # restarts, since its estimate of the curvature may be outdated
         options = {"maxiter": 1000, "ftol": 0.0, "gtol": 1e-13}
         b = minimize(value_and_slope, b, jac=True, method="L-BFGS-B", options=options).x
     return b
@@ -237,32 +239,34 @@ class NetworkValue:
     """What a network is worth in a program.
 
     objective : from above, with lam sum_j ||W1_j|| ||W2_j||_1, that of balanced layers.
-    strangers : how many neurons have a pattern that is none of the program's. Rows that are on the
-        edge, up to rounding, are both on and off.
+    unmatched : how many neurons have a pattern that is not one of the program's. Rows on the edge
+        of a half-space, up to rounding, match either way.
     size : sum_j ||W1_j|| ||W2_j||_1 in units of columns, from above.
     """
 
     objective: float
-    strangers: int
+    unmatched: int
     size: float
 
 
-def network_value(network: Any, program: Program, scales: Scales | None = None) -> NetworkValue:
+def network_value(
+    network: TwoLayerNetwork, program: Program, scales: Scales | None = None
+) -> NetworkValue:
     """The value of a network: with W1' = W1 o spread and b1' = b1 + W1 mean it takes the program's
     rows, and its outputs less `target_mean`, over `target_spread`, are those of the program. A
-    gated neuron is on where the pattern is that its gate has."""
+    gated neuron is on where the pattern of its gate is."""
     if scales is None:
         m, C = network.n_features, network.n_outputs
         scales = Scales(np.zeros(m), np.ones(m), np.zeros(C), np.ones(C))
-    first, shift = _raised(network.W1, network.b1, scales)
+    first, shift = _for_scaled_rows(network.W1, network.b1, scales)
     W2, spread = Exact.of(network.W2), Exact.of(scales.target_spread)
     offset = -Exact.of(scales.target_mean)
     if network.b2 is not None:
         offset = offset + Exact.of(network.b2)
     if isinstance(network, GatedReLUNetwork):
-        bits, strangers = _gated_bits(network, program, scales)
+        bits, unmatched = _gated_bits(network, program, scales)
     wrong, total = np.zeros((network.n_neurons, program.mask.shape[1])), Exact(0)
-    for rows, pre in _heights(program, first, shift):
+    for rows, pre in _pre_activations(program, first, shift):
         if isinstance(network, GatedReLUNetwork):
             on = bits[rows]
         else:
@@ -271,25 +275,27 @@ def network_value(network: Any, program: Program, scales: Scales | None = None) 
         Z = Exact(np.where(on, pre.ints, 0), pre.exponent) @ W2 + offset
         total = total + loss_above(program, Z, rows, spread)
     if not isinstance(network, GatedReLUNetwork):
-        strangers = int(np.sum(wrong.min(axis=1) > 0))
+        unmatched = int(np.sum(wrong.min(axis=1) > 0))
     norms = roots((first * first).sum(axis=1) + shift * shift, up=True)
     second = quotients(abs(W2), spread, up=True).sum(axis=1)
     objective = (total + Exact.of(program.lam) * (norms * second).sum()).above()
-    units = np.append(program.units, 1.0)  # of the column of ones, if there is one, is the last
+    units = np.append(program.units, 1.0)  # the last is that of the column of ones, if there is one
     d = network.n_features
     first, shift = first * Exact.of(units[:d]), shift * Exact.of(units[d])
     size = roots((first * first).sum(axis=1) + shift * shift, up=True) * second
-    return NetworkValue(objective, strangers, size.sum().above())
+    return NetworkValue(objective, unmatched, size.sum().above())
 
 
-def _gated_bits(network: Any, program: Program, scales: Scales) -> tuple[np.ndarray, int]:
-    """Where gated neurons are on, (n, m): as the pattern says that their gates have, and for those
-    that have none, as their gates say; and how many these are. Of several patterns that fit, up to
-    rounding, it is the one that fits best."""
-    gates, shift = _raised(network.gates.T, network.gate_bias, scales)
+def _gated_bits(
+    network: GatedReLUNetwork, program: Program, scales: Scales
+) -> tuple[np.ndarray, int]:
+    """Where gated neurons are on, (n, m), and how many of them match no pattern of the program. A
+    neuron is on where the pattern of its gate says so; of several patterns that match up to
+    rounding, the closest counts. A neuron that matches none is on where its gate says so."""
+    gates, shift = _for_scaled_rows(network.gates.T, network.gate_bias, scales)
     wrong = np.zeros((network.n_neurons, program.mask.shape[1]))
     unlike, bits = wrong.copy(), np.zeros((len(program.X), network.n_neurons), dtype=bool)
-    for rows, exact in _heights(program, gates, shift):
+    for rows, exact in _pre_activations(program, gates, shift):
         heights, mask = exact.floats(), program.mask[rows]
         wrong += _wrong_rows(program, rows, heights, gates.floats(), shift.floats())
         bits[rows] = heights > 0 if network.strict else heights >= 0
@@ -300,7 +306,7 @@ def _gated_bits(network: Any, program: Program, scales: Scales) -> tuple[np.ndar
     return np.where(known, program.mask[:, chosen], bits), int(np.sum(~known))
 
 
-def _heights(program: Program, W: Exact, b: Exact) -> Iterator[tuple[slice, Exact]]:
+def _pre_activations(program: Program, W: Exact, b: Exact) -> Iterator[tuple[slice, Exact]]:
     """X W' + b, some rows at a time."""
     m, d = W.ints.shape
     step = max(1, _ENTRIES // max(m, d))
@@ -309,8 +315,8 @@ def _heights(program: Program, W: Exact, b: Exact) -> Iterator[tuple[slice, Exac
         yield rows, Exact.of(program.X[rows, :d]) @ W.T + b
 
 
-def _raised(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tuple[Exact, Exact]:
-    """Weights (m, d) and intercepts (m,) for scaled rows, of those for raw ones."""
+def _for_scaled_rows(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tuple[Exact, Exact]:
+    """Weights (m, d) and intercepts (m,) for scaled rows, from those for raw rows."""
     weights = Exact.of(W)
     shift = (weights * Exact.of(scales.mean)).sum(axis=1)
     return weights * Exact.of(scales.spread), shift if b is None else shift + Exact.of(b)

@@ -18,11 +18,11 @@ import copy
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from cvxnn.arrays import is_sparse, to_numpy
+from cvxnn.arrays import Matrix, is_sparse, to_numpy
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.losses import Root
@@ -43,6 +43,9 @@ from cvxnn.solvers.newton.systems import (
 )
 from cvxnn.threads import cached_property
 
+# Active rows of the last projections: of points of the working set, and of correlations.
+Memory: TypeAlias = tuple[ActiveRows, ActiveRows]
+
 
 def row_norms(rows: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("ij,ij->i", rows, rows))
@@ -61,16 +64,16 @@ class GatedBlocks:
         self.work = np.zeros(0, dtype=np.int64)
 
     @property
-    def X(self) -> Any:
+    def X(self) -> Matrix:
         return self.operator.rows()
 
     @property
-    def memory(self) -> Any:
+    def memory(self) -> Memory | None:
         """What speeds up a later run on the same patterns."""
         return None
 
     @memory.setter
-    def memory(self, memory: Any) -> None:
+    def memory(self, memory: Memory | None) -> None:
         pass
 
     def set_work(self, work: np.ndarray, scale: float) -> None:
@@ -143,12 +146,13 @@ class ConeBlocks(GatedBlocks):
         self._projected = np.zeros(0, dtype=np.int64)
 
     @property
-    def memory(self) -> Any:
+    def memory(self) -> Memory | None:
         return self._of_points, self.of_correlations
 
     @memory.setter
-    def memory(self, memory: Any) -> None:
-        self._of_points, self.of_correlations = copy.deepcopy(memory)
+    def memory(self, memory: Memory | None) -> None:
+        if memory is not None:
+            self._of_points, self.of_correlations = copy.deepcopy(memory)
 
     def set_work(self, work: np.ndarray, scale: float) -> None:
         new = np.setdiff1d(work, self.work, assume_unique=True)
@@ -251,15 +255,15 @@ class JointBlocks:
         self._solver = JointSolver()
 
     @property
-    def X(self) -> Any:
+    def X(self) -> Matrix:
         return self.parts[0].X
 
     @property
-    def memory(self) -> Any:
+    def memory(self) -> list[Memory | None]:
         return [part.memory for part in self.parts]
 
     @memory.setter
-    def memory(self, memory: Any) -> None:
+    def memory(self, memory: list[Memory | None]) -> None:
         for part, its in zip(self.parts, memory, strict=True):
             part.memory = its
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,14 @@ from cvxnn.losses import Loss, Root
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
-from cvxnn.solvers.base import Iterate, StalledError, Working
-from cvxnn.solvers.newton.blocks import JointBlocks, join_active_rows, make_blocks, row_norms
+from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
+from cvxnn.solvers.newton.blocks import (
+    JointBlocks,
+    Memory,
+    join_active_rows,
+    make_blocks,
+    row_norms,
+)
 from cvxnn.solvers.newton.systems import Linearisation, largest_square, leading_columns
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import offers
@@ -77,7 +83,7 @@ class OutputState(NamedTuple):
 
     Z: np.ndarray
     kappa: float  # sigma lam over the mean norm of the active blocks
-    memory: Any  # of the blocks
+    memory: list[Memory | None]  # of the blocks, output by output
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ class Newton:
         problem: ConvexProblem,
         start: Array,
         stop: str = "gap",
-        state: Any = None,
+        state: list[OutputState] | None = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate | Working]:
         if state is None and isinstance(problem, CReLU):
@@ -138,12 +144,16 @@ class Newton:
         shown = self._iterate(problem, outputs, 0)
         if best_gap <= ROUNDING * sum(output.objective for output in outputs):
             raise StalledError("the point is optimal up to rounding")
-        other: Any = AL() if problem.kind == "C-ReLU" else RFISTA()
+        other: Solver = AL() if problem.kind == "C-ReLU" else RFISTA()
         for iterate in other.iterates(problem, problem.check_weights(shown.U), stop, None, tol):
             yield replace(iterate, state=shown.state) if isinstance(iterate, Iterate) else iterate
 
     def carry_on(
-        self, problem: ConvexProblem, before: Any, last: Any, share: float
+        self,
+        problem: ConvexProblem,
+        before: list[OutputState],
+        last: list[OutputState],
+        share: float,
     ) -> list[OutputState]:
         """The state further along a path: z changes nearly in proportion to lam. With cones the
         rows that are active change too, and nothing is won."""

@@ -19,10 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import block_diag, lapack
+from scipy.sparse import csr_array
 
 from cvxnn import budget, panels
 from cvxnn.arrays import Matrix, astype, is_sparse, row_squares
@@ -139,7 +140,7 @@ class Faces:
 class SparseFaces(Faces):
     """The same for sparse rows, which enter by their Gram matrices."""
 
-    def __init__(self, X: Any, active: list[np.ndarray]) -> None:
+    def __init__(self, X: csr_array, active: list[np.ndarray]) -> None:
         """`active` are the tight rows of each block, indices into unit rows X."""
         self.dimension = np.array([X.shape[1] - len(rows) for rows in active])
         self._tight = [Span(X, rows) for rows in active]
@@ -270,11 +271,11 @@ class Products:
 
     def __init__(self, operator: PatternOperator) -> None:
         self.operator = operator
-        self.X: Any = astype(operator.rows(), np.float32)
+        self.X: Matrix = astype(operator.rows(), np.float32)
         self.row_squares = operator.row_squares()
         self.leading = leading_columns(self.X).T
         self.entries, self.rate = operator.n * operator.d, PRODUCT_RATE
-        self.share: Any = 1.0  # of the leading directions in the squares of rows
+        self.share: np.ndarray | float = 1.0  # of the leading directions in the squares of rows
         if is_sparse(self.X):
             self.entries, self.rate = self.X.nnz, SPARSE_RATE
             self.share = row_squares(self.leading.T) / np.maximum(self.row_squares, 1e-300)
@@ -308,7 +309,7 @@ class ProductSystem:
     patterns: np.ndarray
     at: Linearisation
     faces: Faces | None = None
-    dtype: Any = np.float64
+    dtype: type[np.floating] = np.float64
 
     exact: ClassVar[bool] = False
 
@@ -317,7 +318,7 @@ class ProductSystem:
         return replace(self, dtype=np.float32 if tol >= SINGLE_PRECISION else np.float64)
 
     @cached_property
-    def _restricted(self) -> Any:
+    def _restricted(self) -> PatternOperator:
         """The operator of the active patterns."""
         return self.shared.operator.select(self.patterns, self.dtype)
 

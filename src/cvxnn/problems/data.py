@@ -1,0 +1,119 @@
+"""What the problems with the same data share, at every penalty strength, and how it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cvxnn.arrays import Array, divide_columns, to_numpy, with_ones
+from cvxnn.least_squares import KernelFactor, RangeComplement
+from cvxnn.losses import LOSSES, Loss, LossChoice, make_loss
+from cvxnn.operators import PatternOperator, expanded_matrix
+from cvxnn.patterns import Patterns, unit_scale, warn_about_small
+from cvxnn.penalties import PENALTIES, Penalty
+from cvxnn.problems.sizes import check_size
+from cvxnn.threads import cached_property
+from cvxnn.validation import check_flag, check_targets, name_of
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemData:
+    """Everything about a C-GReLU problem but lam. A C-ReLU problem has the data of its gated
+    relaxation, and cones beside them.
+
+    patterns, operator : the activation patterns, and the expanded matrix M that they define.
+    loss, loss_name : the loss, bound to its targets.
+    penalty, penalty_name : the penalty as it was chosen, whatever its strength.
+    bias, output_bias, normalize : the settings of the problem of these names.
+    flat_targets : whether the targets came 1-dimensional.
+    column_scale : (d,), what columns were divided by; ones if not.
+    """
+
+    patterns: Patterns
+    operator: PatternOperator
+    loss: Loss
+    loss_name: str
+    penalty: Penalty
+    penalty_name: str
+    bias: bool
+    output_bias: bool
+    normalize: bool
+    flat_targets: bool
+    column_scale: np.ndarray
+
+    def with_patterns(self, patterns: Patterns) -> ProblemData:
+        operator = self.operator.with_patterns(patterns.mask)
+        return replace(self, patterns=patterns, operator=operator)
+
+    @cached_property
+    def operator_double(self) -> PatternOperator:
+        """The operator in float64, which certificates are computed with."""
+        return self.operator.in_double()
+
+    @cached_property
+    def kernel_factor(self) -> KernelFactor:
+        """The factored kernel M M'; see `KernelFactor.fits`."""
+        return KernelFactor(self.operator_double)
+
+    @cached_property
+    def range_complements(self) -> dict[str, RangeComplement]:
+        """By method: a short time limit asks for another one."""
+        return {}
+
+
+def make_data(
+    X: Array,
+    Y: ArrayLike,
+    patterns: Patterns,
+    loss: LossChoice,
+    penalty: Penalty,
+    *,
+    bias: bool,
+    output_bias: bool,
+    normalize: bool,
+    sample_weight: ArrayLike | None,
+) -> ProblemData:
+    """The data of a problem, checked. The size is checked before anything large is made."""
+    Y, flat_targets = check_targets(Y, X)
+    bias, normalize = check_flag(bias, "bias"), check_flag(normalize, "normalize")
+    output_bias = check_flag(output_bias, "output_bias")
+    bound = make_loss(loss, Y, sample_weight=sample_weight, intercept=output_bias)
+    check_patterns(patterns).check_belong_to(X)
+    check_size(X, len(patterns), cones=False, copies=bias + normalize)
+    X, column_scale = design_matrix(X, bias, normalize)
+    return ProblemData(
+        patterns=patterns,
+        operator=expanded_matrix(X, patterns.mask),
+        loss=bound,
+        loss_name=name_of(loss, LOSSES),
+        penalty=penalty,
+        penalty_name=name_of(penalty, PENALTIES),
+        bias=bias,
+        output_bias=output_bias,
+        normalize=normalize,
+        flat_targets=flat_targets,
+        column_scale=column_scale,
+    )
+
+
+def check_patterns(patterns: object) -> Patterns:
+    if not isinstance(patterns, Patterns):
+        raise TypeError(
+            f"patterns must be Patterns, got {type(patterns).__name__}; "
+            "see sample_patterns, Patterns.from_gates and Patterns.from_mask"
+        )
+    return patterns
+
+
+def design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.ndarray]:
+    """X with its column of ones and unit-norm columns, where asked for, and the column scale."""
+    if bias:
+        X = with_ones(X)
+    if not normalize:
+        return X, np.ones(X.shape[1])
+    data = to_numpy(X, keep_sparse=True)
+    scale = unit_scale(data)
+    warn_about_small(data, scale, stacklevel=4)
+    return divide_columns(X, scale), scale

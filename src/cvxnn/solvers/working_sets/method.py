@@ -1,0 +1,308 @@
+"""R-FISTA on a working set of patterns for each class, then Newton steps on the support.
+
+For losses that couple many classes: at the optimum a few per cent of the pairs (pattern, class) are
+active, so products with the pairs that matter cost a tenth of a pass (operators/ragged.py). Every
+few iterations one pass over all pairs gives a dual point and its bound; pairs whose weights are
+zero and whose correlation is below the limit leave the sets, and those that exceed it the most come
+in. Momentum goes on: new pairs have had the weight zero all along.
+
+Products are in single precision; weights, predictions and the loss are in double. An output bias is
+a variable of its own in here, with the step of the loss's own curvature. Once the gap is small, the
+weights that are not zero have settled, and the objective is smooth in them: Newton steps, by
+conjugate gradients with the Hessian's diagonal blocks as preconditioner, end the run, with a few
+iterations of R-FISTA in between that correct the support.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cvxnn.arrays import Array, to_numpy
+from cvxnn.certificates import lower_bound_of
+from cvxnn.problems import CReLU
+from cvxnn.protocols import Problem
+from cvxnn.solvers.base import Iterate, StalledError, Working
+from cvxnn.solvers.newton.method import Newton
+from cvxnn.solvers.working_sets.pairs import ConeBlocks, FreeBlocks, Pairs, norms
+from cvxnn.solvers.working_sets.support import Point, Support
+from cvxnn.validation import check_integer, check_number
+
+SLACK = 1e-4  # of the quadratic bound in the line search, relative
+NOISE = 1e-12  # of differences of the loss, relative to it, with products in single precision
+LOOSE, SHORTER = 2.0, 0.85  # a bound that is looser than this lets the curvature fall by that
+VERY_LOOSE = 5.0  # at the first step, which then takes the curvature that it found
+MAX_RISE, MIN_RISE = 4.0, 1.25  # of the curvature in one step of the line search
+MAX_TRIALS = 60
+# Of the momentum. Without a limit it would grow until long after the support has settled, when the
+# objective is strongly convex in it: on random data with ten classes, twice as many iterations.
+LONGEST_MEMORY = 40.0
+MAX_FAILURES = 3  # Newton steps in a row after which the gap was hardly smaller
+SHORTEST = 1e-3  # Newton step, of its full length
+
+
+@dataclass(frozen=True)
+class WorkingSets:
+    """Settings of the method.
+
+    Attributes
+    ----------
+    every : iterations between passes over all pairs, each with a bound and new working sets.
+    batch : pairs of a class that may come in at a time; half as many as it has if that is more.
+    newton_below : the relative gap from which Newton steps on the support are taken.
+    """
+
+    name: ClassVar[str] = "working-sets"
+    default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000}
+
+    every: int = 10
+    batch: int = 30
+    newton_below: float = 1e-3
+
+    def __post_init__(self) -> None:
+        check_integer(self.every, "every", minimum=1)
+        check_integer(self.batch, "batch", minimum=1)
+        check_number(self.newton_below, "newton_below", minimum=0)
+
+    def handles(self, problem: Problem) -> bool:
+        """Problems whose penalty is the sum of the neurons' norms, and whose loss has a Hessian;
+        cones of sparse rows are for other methods."""
+        return bool(
+            (problem.kind == "C-GReLU" or not problem.operator.is_sparse)
+            and problem.lam > 0
+            and problem.operator.in_numpy
+            and getattr(problem.penalty, "neuron_norms", False)
+            and getattr(problem.loss, "has_root", False)
+        )
+
+    def iterates(
+        self,
+        problem: Problem,
+        start: Array,
+        stop: str = "gap",
+        state: Any = None,
+        tol: float = 0.0,
+    ) -> Iterator[Iterate | Working]:
+        run = _Run(problem, self, np.asarray(to_numpy(start), dtype=np.float64), state)
+        while not run.stuck:
+            shown = run.check()
+            yield shown
+            if run.gap <= self.newton_below:
+                run.newton_step()
+            run.accelerate(self.every)
+        # on the dual, where rounding is met later
+        last: Any = problem  # Newton knows the kinds of problems that there are
+        for iterate in Newton().iterates(last, shown.U, stop, None, tol):
+            yield replace(iterate, state=shown.state) if isinstance(iterate, Iterate) else iterate
+
+
+class _Run:
+    """The state of a run: working sets, the last point and the extrapolated one, the curvature."""
+
+    def __init__(
+        self, problem: Problem, settings: WorkingSets, start: np.ndarray, curvature: float | None
+    ) -> None:
+        self.problem, self.settings = problem, settings
+        self.lam, self.loss = problem.lam, problem.loss
+        self.plain: Any = getattr(problem.loss, "base", problem.loss)  # without its output bias
+        if isinstance(problem, CReLU):
+            start, _ = problem.make_feasible(start)
+        self.blocks = ConeBlocks(problem) if isinstance(problem, CReLU) else FreeBlocks(problem)
+        self.size, self.d, self.C = problem.weight_shape
+        none = np.zeros(0, dtype=np.int64)
+        empty = Pairs.of(self.blocks.operator, [none] * self.C)
+        live = [np.flatnonzero(np.any(start[:, :, k] != 0, axis=1)) for k in range(self.C)]
+        self.pairs = Pairs.of(self.blocks.operator, live)
+        self.blocks.renew(empty, self.pairs, np.full(len(self.pairs.pattern), -1))
+        rows = np.concatenate([start[its, :, k] for k, its in enumerate(live)])
+        fit = self.pairs.forward(rows)
+        bias = self.loss.intercept(fit)
+        self.x = self.y = Point(rows, bias, fit + bias)
+        self.first = curvature is None
+        self.bias_scale, self.curvature = self._scales(curvature)
+        self.t, self.gap, self.stuck = 1.0, math.inf, False
+        self.best_gap, self.failures = math.inf, 0
+        self.taken = 1  # iterations since the last check, or the start
+
+    def _scales(self, curvature: float | None) -> tuple[float, float]:
+        """The weight of the bias in the metric, and the curvature to start from."""
+        X, n = self.blocks.single.rows(), self.blocks.operator.n
+        v = np.random.default_rng(0).standard_normal(X.shape[1])
+        for _ in range(5):  # powers of X'X: no more than an order of magnitude is asked for
+            v = np.asarray(X.T @ (X @ (v / max(float(np.linalg.norm(v)), 1e-300))), dtype=float)
+        largest = max(2.5 * float(np.linalg.norm(v)) / n, 1e-300)
+        return 1.0 / largest, largest if curvature is None else curvature
+
+    # -- certificates and working sets
+
+    def check(self) -> Iterate:
+        """One pass over all pairs: what there is to show, and new working sets."""
+        x, y = self.x, self.y
+        fit = x.Z - x.bias
+        Theta = to_numpy(self.loss.gradient(fit))
+        shift = self.loss.intercept(fit) - x.bias
+        self.x = x = x._replace(bias=x.bias + shift, Z=x.Z + shift)
+        self.y = y._replace(bias=y.bias + shift, Z=y.Z + shift)
+        correlation = self.blocks.correlation(Theta)
+        objective = self._objective(x)
+        bound, _ = lower_bound_of(self.problem, Theta, correlation)
+        self.gap = (objective - bound) / max(objective, 1e-300)
+        shown = self._iterate(x, Theta, correlation)
+        self._renew_pairs(np.sqrt(np.einsum("bdk,bdk->kb", correlation, correlation)))
+        return shown
+
+    def _iterate(self, x: Point, Theta: np.ndarray, correlation: np.ndarray) -> Iterate:
+        U = np.zeros(self.problem.weight_shape)
+        rows = self.blocks.feasible(self.pairs, x.rows)
+        for k, (its, part) in enumerate(zip(self.pairs.blocks, self.pairs.parts(), strict=True)):
+            U[its, :, k] = rows[part]
+        like = self.problem.operator_double.like
+        return Iterate(
+            U=like(U),
+            fit=like(x.Z - x.bias),
+            Theta=like(Theta),
+            correlation=correlation,
+            step_size=1 / self.curvature,
+            n_inner=self.taken,
+            state=self.curvature,
+            active=self.blocks.active,
+        )
+
+    def _renew_pairs(self, sizes: np.ndarray) -> None:
+        """Keep pairs that have weights or exceed the limit, and add those that exceed it most;
+        `sizes` (C, blocks) are the norms of all correlations."""
+        live = np.any(self.x.rows != 0, axis=1) | np.any(self.y.rows != 0, axis=1)
+        chosen, sources = [], []
+        for k, (its, part) in enumerate(zip(self.pairs.blocks, self.pairs.parts(), strict=True)):
+            kept = live[part] | (sizes[k, its] > self.lam)
+            new = np.flatnonzero(sizes[k] > self.lam)
+            new = new[~np.isin(new, its[kept], assume_unique=True)]
+            room = max(self.settings.batch, int(kept.sum()) // 2)
+            new = new[np.argsort(-sizes[k, new], kind="stable")[:room]]
+            both = np.concatenate([its[kept], new])
+            source = np.concatenate([np.flatnonzero(kept) + part.start, np.full(len(new), -1)])
+            order = np.argsort(both)
+            chosen.append(both[order])
+            sources.append(source[order])
+        self._change_pairs(chosen, np.concatenate(sources))
+
+    def _change_pairs(self, blocks: list[np.ndarray], source: np.ndarray) -> None:
+        """New working sets; pair j was pair source[j], or is new for -1."""
+        if np.array_equal(source, np.arange(len(self.pairs.pattern))):
+            return
+        pairs = Pairs.of(self.blocks.operator, blocks)
+        self.blocks.renew(self.pairs, pairs, source)
+        self.pairs, kept = pairs, source >= 0
+
+        def moved(point: Point) -> Point:
+            rows = np.zeros((len(source), self.d))
+            rows[kept] = point.rows[source[kept]]
+            return point._replace(rows=rows)
+
+        self.x, self.y = moved(self.x), moved(self.y)
+
+    # -- R-FISTA
+
+    def accelerate(self, count: int) -> None:
+        """Proximal gradient steps with momentum, on the working sets."""
+        # in single precision rounding would hide the bound of a small step
+        pairs = self.pairs if self.gap > self.settings.newton_below else self.pairs.in_double()
+        x, y, lam, with_bias = self.x, self.y, self.lam, self.problem.output_bias
+        for _ in range(count):
+            at_y, theta = self.plain.evaluate(y.Z)
+            G, of_bias = pairs.adjoint(theta), theta.sum(axis=0) * with_bias
+            for _ in range(MAX_TRIALS):
+                L = self.curvature
+                rows = self.blocks.prox(pairs, y.rows - G / L, lam / L)
+                bias = y.bias - of_bias / (L * self.bias_scale)
+                new = Point(rows, bias, pairs.forward(rows) + bias)
+                change, of_bias_change = rows - y.rows, bias - y.bias
+                value = self.plain.value(new.Z)
+                bregman = value - at_y - float(np.vdot(theta, new.Z - y.Z))
+                distance = self._squares(change, of_bias_change) * L / 2
+                if bregman <= (1 + SLACK) * distance + NOISE * abs(at_y):
+                    break
+                rise = bregman / distance if distance > 0 else MAX_RISE
+                self.curvature = L * min(max(rise, MIN_RISE), MAX_RISE)
+            else:
+                raise StalledError("the line search found no step: rounding")
+            uphill = (
+                float(np.vdot(change, rows - x.rows))
+                + self.bias_scale * float(of_bias_change @ (bias - x.bias))
+                < 0
+            )
+            self.t, momentum = (1.0, 0.0) if uphill else _momentum(self.t)
+            y = Point(*(b + momentum * (b - a) for a, b in zip(x, new, strict=True)))
+            x = new
+            looseness = distance / max(bregman, 1e-300)
+            if self.first and looseness > VERY_LOOSE:
+                self.curvature /= min(looseness, 1e6) / 1.5
+            elif looseness > LOOSE:
+                self.curvature *= SHORTER
+            self.first = False
+        self.x, self.y, self.taken = x, y, count
+
+    def _squares(self, rows: np.ndarray, bias: np.ndarray) -> float:
+        return float(np.vdot(rows, rows)) + self.bias_scale * float(bias @ bias)
+
+    def _objective(self, point: Point) -> float:
+        return self.plain.value(point.Z) + self.lam * float(norms(point.rows).sum())
+
+    # -- Newton steps on the support
+
+    def newton_step(self) -> None:
+        """A Newton step in the weights that are not zero, where it is affordable; `stuck` after
+        some that were of no use."""
+        self.failures = 0 if self.gap < 0.9 * self.best_gap else self.failures + 1
+        self.best_gap = min(self.gap, self.best_gap)
+        self._drop_zeros()
+        K, d = self.x.rows.shape
+        affordable = Support.is_affordable(K, self.blocks.operator.n, d)
+        self.stuck = self.failures > MAX_FAILURES
+        if self.stuck or K == 0 or not affordable:
+            return
+        support = Support(
+            self.x,
+            self.pairs,
+            self.plain,
+            self.lam,
+            with_bias=self.problem.output_bias,
+            X=self.blocks.single.rows(),
+            mask_by_pattern=self.blocks.operator.mask_by_pattern,
+            faces=self.blocks.faces(self.pairs),
+        )
+        step, before, length = support.step(), self._objective(self.x), 1.0
+        while length > SHORTEST:
+            new = self._moved(support.unit, step, length)
+            if self._objective(new) < before:
+                self.x = self.y = new
+                self.t = 1.0
+                return
+            length /= 2
+        self.failures += 1
+
+    def _moved(self, unit: np.ndarray, step: Point, length: float) -> Point:
+        """The point further along the step; rows that would turn round become zero, and those that
+        leave their cones return to them."""
+        new = Point(*(a + length * b for a, b in zip(self.x, step, strict=True)))
+        same = np.einsum("ij,ij->i", unit, new.rows) > 0
+        rows = self.blocks.prox(self.pairs, new.rows * same[:, None], 0.0)
+        if np.array_equal(rows, new.rows):
+            return new
+        return Point(rows, new.bias, self.pairs.in_double().forward(rows) + new.bias)
+
+    def _drop_zeros(self) -> None:
+        live = np.any(self.x.rows != 0, axis=1)
+        parts = self.pairs.parts()
+        kept = [its[live[part]] for its, part in zip(self.pairs.blocks, parts, strict=True)]
+        self._change_pairs(kept, np.flatnonzero(live))
+        self.y, self.t = self.x, 1.0
+
+
+def _momentum(t: float) -> tuple[float, float]:
+    following = min((1 + math.sqrt(1 + 4 * t * t)) / 2, LONGEST_MEMORY)
+    return following, (t - 1) / following

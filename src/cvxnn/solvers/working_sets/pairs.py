@@ -1,0 +1,154 @@
+"""The pairs (block, class) of a working set: their products, their prox, and which come next.
+
+A block is a pattern, or with cones a pattern with a sign: block b is pattern b with a positive sign
+for b < p, else pattern b - p with a negative one.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from cvxnn.cones.projection import ActiveRows
+from cvxnn.operators.base import PatternOperator
+from cvxnn.operators.ragged import RaggedOperator
+from cvxnn.problems import CReLU
+from cvxnn.protocols import Problem
+from cvxnn.solvers.newton.systems import Faces
+
+
+class Pairs(NamedTuple):
+    """Blocks by class (increasing indices), and the products with them."""
+
+    blocks: list[np.ndarray]
+    pattern: np.ndarray  # of each pair: (K,)
+    sign: np.ndarray  # (K, 1)
+    operator: RaggedOperator
+
+    @classmethod
+    def of(cls, operator: PatternOperator, blocks: list[np.ndarray]) -> Self:
+        every = np.concatenate(blocks)
+        sign = np.where(every < operator.p, 1.0, -1.0)[:, None]
+        patterns = [its % operator.p for its in blocks]
+        return cls(blocks, every % operator.p, sign, operator.ragged(patterns, np.float32))
+
+    def in_double(self) -> Self:
+        return self._replace(operator=self.operator.in_double())
+
+    def forward(self, rows: np.ndarray) -> np.ndarray:
+        """Weights (K, d) to predictions (n, C)."""
+        return self.operator.forward(rows * self.sign)
+
+    def adjoint(self, R: np.ndarray) -> np.ndarray:
+        return self.operator.adjoint(R) * self.sign
+
+    def parts(self) -> list[slice]:
+        """The pairs of each class."""
+        return [slice(a, b) for a, b in pairwise(self.operator.offsets)]
+
+
+class FreeBlocks:
+    """Blocks without constraints."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.operator = problem.operator_double.base
+        self.single = self.operator.in_single()
+
+    def prox(self, pairs: Pairs, points: np.ndarray, threshold: float) -> np.ndarray:
+        """Of `threshold` times the norms, and of the cones if there are any."""
+        return shrink(points, threshold)
+
+    def correlation(self, Theta: np.ndarray) -> np.ndarray:
+        """What the dual constraint bounds, from products in single precision: (blocks, d, C)."""
+        return self._products(Theta).transpose(1, 2, 0)
+
+    def _products(self, Theta: np.ndarray) -> np.ndarray:
+        """M'Theta class by class: (C, p, d)."""
+        columns = (column[:, None] for column in Theta.T)
+        return np.stack([np.asarray(self.single.adjoint(column))[:, :, 0] for column in columns])
+
+    def renew(self, old: Pairs, new: Pairs, source: np.ndarray) -> None:
+        """The working set has changed: pair j was pair source[j], or is new for -1."""
+
+    def feasible(self, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
+        """Rows that are feasible in spite of rounding."""
+        return rows
+
+    def faces(self, pairs: Pairs) -> Faces | None:
+        """The faces in which the rows may move; None for the whole space."""
+        return None
+
+    @property
+    def active(self) -> ActiveRows | None:
+        """Where projections of all correlations may start."""
+        return None
+
+
+class ConeBlocks(FreeBlocks):
+    """Blocks in cones. Projections start from the rows that were active at the last one."""
+
+    problem: CReLU
+
+    def __init__(self, problem: CReLU) -> None:
+        super().__init__(problem)
+        self.cones = problem.cones
+        self._of_points = ActiveRows.empty(0, self.cones.width)
+        m, _, C = problem.weight_shape
+        self._of_correlations = ActiveRows.empty(m * C, self.cones.width)  # flat, class last
+
+    @property
+    def active(self) -> ActiveRows:
+        return self._of_correlations
+
+    def prox(self, pairs: Pairs, points: np.ndarray, threshold: float) -> np.ndarray:
+        # the prox of a norm on a cone: project, then shrink
+        result = np.zeros_like(points)
+        large = np.flatnonzero(norms(points) > threshold)
+        projected, active = self.cones.project(
+            points[large],
+            pairs.pattern[large],
+            enough=threshold,
+            start=self._of_points.select(large),
+        )
+        self._of_points.store(large, active)
+        result[large] = shrink(projected, threshold)
+        return result
+
+    def correlation(self, Theta: np.ndarray) -> np.ndarray:
+        G = self._products(Theta).transpose(1, 2, 0)
+        rows = -self.problem.flat(np.concatenate([G, -G]))
+        large, active = self.problem.project_correlation(
+            rows, Theta, self._of_correlations, in_place=True
+        )
+        self._of_correlations.store(large, active)
+        return self.problem.unflat(rows)
+
+    def renew(self, old: Pairs, new: Pairs, source: np.ndarray) -> None:
+        classes = np.repeat(np.arange(len(new.blocks)), [len(its) for its in new.blocks])
+        start = self._of_correlations.select(np.concatenate(new.blocks) * len(new.blocks) + classes)
+        start.gamma = np.zeros_like(start.gamma)  # of another scale: the rows are what counts
+        kept = np.flatnonzero(source >= 0)
+        start.store(kept, self._of_points.select(source[kept]))
+        self._of_points = start
+
+    def feasible(self, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
+        return self.cones.lift(rows, pairs.pattern)
+
+    def faces(self, pairs: Pairs) -> Faces:
+        count = self._of_points.count
+        groups = []
+        for k in np.unique(count).tolist():
+            which = np.flatnonzero(count == k)
+            groups.append((which, self.cones.X[self._of_points.rows[which, :k]]))
+        return Faces(groups, len(count), self.operator.d)
+
+
+def norms(rows: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+
+
+def shrink(rows: np.ndarray, by: float) -> np.ndarray:
+    return rows * np.maximum(1 - by / np.maximum(norms(rows), 1e-300), 0.0)[:, None]
