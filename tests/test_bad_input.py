@@ -36,7 +36,8 @@ from cvxnn import modelfile
 from cvxnn.cli import main
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
-from cvxnn.tables.reading import Table, read_table
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import Table
 from extras import optional, required
 
 pd, resource = optional("pandas"), optional("resource")
@@ -317,7 +318,7 @@ FILES = {
     "blank lines only": fit_to("data.csv is empty", "\n \n\n"),
     "a byte order mark only": fit_to("data.csv is empty", b"\xef\xbb\xbf"),
     "a header only": fit_to("data.csv has a header, but no rows", "a,b,city,label\n"),
-    "one row": fit_to("data.csv has 1 row to learn from, not 2", text_of(ROWS[:1])),
+    "one row": fit_to("data.csv has 1 row to learn from, and needs at least 2", text_of(ROWS[:1])),
     "binary": fit_to("data.csv, row 1: not text in the encoding utf-8", bytes(range(128, 256))),
     "zero bytes": fit_to("data.csv is not a table: it holds zero bytes", b"a,label\n1,\0\n"),
     "an Excel file": fit_to(
@@ -364,7 +365,7 @@ FILES = {
 
 TEXT = {
     "latin-1 without saying so": fit_to(
-        "data.csv, row 3: not text in the encoding utf-8; give its own, such as latin-1",
+        "data.csv, row 3: not text in the encoding utf-8; give another one, such as latin-1",
         with_cell("city", 3, "Köln").encode("latin-1"),
     ),
     "another encoding than said": fit_to(
@@ -373,10 +374,10 @@ TEXT = {
         options="--encoding ascii",
     ),
     "an encoding that does not exist": fit_to(
-        "there is no encoding 'utf-9'", GOOD, options="--encoding utf-9"
+        "unknown encoding 'utf-9'", GOOD, options="--encoding utf-9"
     ),
     "UTF-16 without a byte order mark": fit_to(
-        "it holds zero bytes, as text does in the encoding utf-16", GOOD.encode("utf-16-le")
+        "it holds zero bytes, which only text in utf-16 does", GOOD.encode("utf-16-le")
     ),
     "another delimiter than said": fit_to(
         "one column only, 'a,b,city,label': is that the right delimiter?",
@@ -437,7 +438,8 @@ TARGETS = {
         "fit data.csv --target price", 2, "no column 'price'; it has 'a', 'b', 'city', 'label'"
     ),
     "a target without values": fit_to(
-        "data.csv has 0 rows to learn from, not 2; 40 rows left out because 'label' is missing",
+        "data.csv has 0 rows to learn from, and needs at least 2; "
+        "40 rows left out because 'label' is missing",
         with_column("label", [""] * N),
     ),
     "a target with some missing": fits(
@@ -446,10 +448,10 @@ TARGETS = {
         has_rows(out=2, fit=30, test=8),
     ),
     "one class": fit_to(
-        "data.csv, column 'label' has one value only, 'yes'", with_column("label", ["yes"] * N)
+        "data.csv, column 'label' has only one value, 'yes'", with_column("label", ["yes"] * N)
     ),
     "a class with one member": fits(
-        "of 'maybe' there is one row only",
+        "labels with a single row, too few to learn from or to test on: 'maybe'",
         with_cell("label", 5, "maybe"),
         has_classes("maybe", "no", "yes"),
     ),
@@ -497,7 +499,7 @@ TARGETS = {
 
 COLUMNS = {
     "only the target": fit_to(
-        "data.csv has no column to learn from but 'label'", "label\nyes\nno\nyes\nno\n"
+        "data.csv has no column to learn from besides 'label'", "label\nyes\nno\nyes\nno\n"
     ),
     "names of rows": fits(
         "column 'id' has a different text in every row: left out",
@@ -519,7 +521,7 @@ COLUMNS = {
         options="--ignore a --ignore b --ignore city",
     ),
     "a constant column": fits(
-        "column 'b' has one value only: left out", with_column("b", ["7"] * N), leaves_out("b")
+        "column 'b' has only one value: left out", with_column("b", ["7"] * N), leaves_out("b")
     ),
     "a text among numbers": fits(
         "column 'b' is treated as text because 'unknown' in row 9 is not a number",
@@ -534,7 +536,7 @@ COLUMNS = {
         with_column("b", ["1_000" if k % 2 == 0 else "999" for k in range(N)]),
     ),
     "decimal commas": fits(
-        "commas are decimal points,",
+        "commas are read as decimal points,",
         text_of(delimiter=";").replace(".", ","),
         as_good,
     ),
@@ -572,7 +574,7 @@ COLUMNS = {
         "no column 'citty': did you mean 'city'?", GOOD, options="--ignore citty"
     ),
     "nothing left to learn from": fit_to(
-        "data.csv has no column to learn from but 'label'",
+        "data.csv has no column to learn from besides 'label'",
         GOOD,
         options="--ignore a --ignore b --ignore city",
     ),
@@ -583,7 +585,7 @@ WEIGHTS = {
         "no column 'w'; it has", GOOD, options="--weight w"
     ),
     "a negative weight": fit_to(
-        "data.csv, column 'w', row 4: -1 is no weight; weights must be >= 0",
+        "data.csv, column 'w', row 4: -1 is not a weight; weights must be >= 0",
         with_column("w", ["1", "2", "-1", *["1"] * (N - 3)]),
         options="--weight w",
     ),
@@ -598,17 +600,19 @@ WEIGHTS = {
         options="--weight w",
     ),
     "weights that are all zero": fit_to(
-        "data.csv has 0 rows to learn from, not 2; 40 rows left out because the weight 'w' is 0",
+        "data.csv has 0 rows to learn from, and needs at least 2; "
+        "40 rows left out because the weight 'w' is 0",
         with_column("w", ["0"] * N),
         options="--weight w",
     ),
     "one weight that is not zero": fit_to(
-        "data.csv has 1 row to learn from, not 2; 39 rows left out because the weight 'w' is 0",
+        "data.csv has 1 row to learn from, and needs at least 2; "
+        "39 rows left out because the weight 'w' is 0",
         with_column("w", ["0"] * (N - 1) + ["2"]),
         options="--weight w",
     ),
     "a class of weight zero": fit_to(
-        "data.csv, column 'label' has one value only, 'yes'",
+        "data.csv, column 'label' has only one value, 'yes'",
         with_column("w", ["1" if row[3] == "yes" else "0" for row in ROWS]),
         options="--weight w",
     ),
@@ -641,14 +645,14 @@ NEW_ROWS = {
         "predict model.cvxnn data.csv",
         0,
         "column 'city': 1 value of categories that training did not see, the first is 'Bonn' in "
-        "row 5; they count as none",
+        "row 5; they count as no category",
         {"data.csv": with_cell("city", 5, "Bonn")},
         check=predicts_rows(N),
     ),
     "a value that is missing for the first time": Command(
         "predict model.cvxnn data.csv",
         0,
-        "column 'a': 1 missing value, the first in row 5, where training had none",
+        "column 'a': 1 missing value, the first in row 5; training had none",
         {"data.csv": with_cell("a", 5, "")},
         check=predicts_rows(N),
     ),
@@ -673,7 +677,7 @@ NEW_ROWS = {
     "rows that were changed after training": Command(
         "certify model.cvxnn data.csv",
         2,
-        "its training rows are not the same",
+        "its training rows are different",
         {"data.csv": scaled("b", 2.0)},
     ),
     "fewer rows than were trained on": Command(
@@ -685,7 +689,7 @@ NEW_ROWS = {
     "a label that the model does not know": Command(
         "certify model.cvxnn data.csv",
         2,
-        "'maybe' is no known label",
+        "'maybe' is not a known label",
         {"data.csv": with_column("label", ["maybe"] * N)},
     ),
     "labels that are gone": Command(
@@ -762,7 +766,7 @@ MODELS = {
     "a network alone": Command(
         "predict network.cvxnn data.csv",
         2,
-        "network.cvxnn holds a network alone, which knows no columns",
+        "network.cvxnn holds only a network, without columns",
         {"network.cvxnn": lambda: sound()["network.cvxnn"]},
     ),
     "a file of a newer version": Command(
@@ -820,7 +824,7 @@ OUTPUTS = {
     "the data as the output": Command(
         "predict model.cvxnn data.csv -o data.csv",
         2,
-        "data.csv is the data file, which would be lost",
+        "data.csv is the data file, which would be overwritten",
     ),
     "the data as the output, by another name": Command(
         "fit data.csv --target label -o ./data.csv", 2, "data.csv is the data file"
@@ -838,7 +842,7 @@ OUTPUTS = {
         "predict model.cvxnn data.csv -o data.csv/p.csv", 2, "there is no folder data.csv"
     ),
     "a device as the output": Command(
-        "predict model.cvxnn data.csv -o /dev/null", 2, "/dev/null is no ordinary file"
+        "predict model.cvxnn data.csv -o /dev/null", 2, "/dev/null is not an ordinary file"
     ),
     "a folder that takes no files": Command(
         "predict model.cvxnn data.csv -o /proc/p.csv", 5, "/proc/p.csv could not be written"

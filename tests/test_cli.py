@@ -516,7 +516,7 @@ def test_new_rows_without_the_target_and_with_surprises(run, files):
     notes = result.stderr.splitlines()
     assert len(notes) == 3
     assert "column 'a': 1 missing value, the first in row 3" in notes[0]
-    assert "the first is 'Bonn' in row 3; they count as none" in notes[1]
+    assert "the first is 'Bonn' in row 3; they count as no category" in notes[1]
     assert notes[2].endswith("are not used: 'more'")
 
 
@@ -620,7 +620,7 @@ def test_certify_wants_the_rows_of_the_training(run, files):
     Path("other.csv").write_text(csv_text(columns))
     result = run("certify", "model.cvxnn", "other.csv")
     assert result.exit_code == 2
-    assert "its training rows are not the same" in result.stderr
+    assert "its training rows are different" in result.stderr
 
 
 # ----------------------------------------------------------------------- prune, improve
@@ -745,7 +745,7 @@ def test_faults_are_called_so(run, files, monkeypatch):
     def broken(*arguments, **options):
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr("cvxnn.cli.commands.read_table", broken)
+    monkeypatch.setattr("cvxnn.cli.training.read_table", broken)
     result = run("fit", "data.csv", "--target", "label", "--json")
     assert result.exit_code == 1
     assert "unexpected ZeroDivisionError: a secret; this is a fault of cvxnn" in result.stderr
@@ -952,13 +952,13 @@ def test_a_signal_during_training_keeps_the_best_network(trained, tmp_path, name
     assert model.verify(read_table(trained / "data.csv")).agrees
 
 
-@pytest.mark.parametrize("place", ["read_table", "_say_model"])
+@pytest.mark.parametrize("place", ["read_table", "say_model"])
 def test_termination_is_said_to_have_written_what_it_has(run, files, monkeypatch, place):
     """Before anything is written, and when it just was."""
-    monkeypatch.setattr(f"cvxnn.cli.commands.{place}", terminate)
+    monkeypatch.setattr(f"cvxnn.cli.training.{place}", terminate)
     result = run("fit", "data.csv", "--target", "label", *TRAINING, "-o", "new.cvxnn", "--json")
     assert result.exit_code == only_json(result)["exit_code"] == 143
-    written = place == "_say_model"
+    written = place == "say_model"
     assert new_files(files) == ({"new.cvxnn"} if written else set())
     what = "new.cvxnn" if written else "nothing"
     assert only_json(result)["error"] == f"interrupted; {what} was written"
@@ -973,7 +973,7 @@ def test_whoever_ignores_termination_is_not_terminated(run, files):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("cvxnn.cli.commands._say_model", terminate)
+            patch.setattr("cvxnn.cli.training.say_model", terminate)
             assert run("fit", "data.csv", "--target", "label", *TRAINING).exit_code == 0
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -1025,7 +1025,7 @@ def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, m
     result = run(*command)
     assert result.exit_code == 0, result.output
     assert len(solved) <= 25 - kept  # what was done is not done again
-    assert "going on from path.csv.checkpoint" in result.stdout
+    assert "continuing from path.csv.checkpoint" in result.stdout
     found = read_csv("path.csv")
     assert list(found) == list(whole_path)
     np.testing.assert_array_equal(found["alpha"], whole_path["alpha"])
@@ -1041,7 +1041,7 @@ def test_a_path_goes_on_where_it_was_stopped(run, trained, whole_path, number, m
 def test_a_checkpoint_of_another_path_is_not_used(run, files):
     command = ("path", "data.csv", "--target", "label", "--patterns", "5", "--points", "3")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cvxnn.cli.commands.write_csv", interrupt)
+        patch.setattr("cvxnn.cli.training.write_csv", interrupt)
         result = run(*command, "--json")
     assert result.exit_code == only_json(result)["exit_code"] == 130
     assert new_files(files) == {"path.csv.checkpoint"}
@@ -1061,7 +1061,7 @@ def test_ctrl_c_ends_a_race(run, files, monkeypatch):
         solution = cvxnn.solve(problem, name, **options)
         return replace(solution, status=Status.INTERRUPTED)
 
-    monkeypatch.setattr("cvxnn.cli.commands.solve", interrupted)
+    monkeypatch.setattr("cvxnn.cli.racing.solve", interrupted)
     result = run("bench", "data.csv", "--target", "label", "--patterns", "5", "--model", "gated")
     assert result.exit_code == 130
     assert "rfista" not in result.stdout

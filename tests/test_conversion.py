@@ -202,7 +202,9 @@ def test_modules_that_do_not_take_rows_are_refused(module):
 
 
 def test_layers_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"do not fit: 6 outputs of the first, 5 inputs"):
+    with pytest.raises(
+        ValueError, match=r"do not fit together: the first has 6 outputs, the second 5"
+    ):
         ReLUNetwork.from_torch(Sequential(Linear(D, 6), ReLU(), Linear(5, 1)))
 
 

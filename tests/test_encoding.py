@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cvxnn.tables.encoding import CategoryColumn, Encoder, NumberColumn
-from cvxnn.tables.reading import Table, TableError
+from cvxnn.tables.table import Table, TableError
 
 
 def make_table(**columns):
@@ -93,7 +93,7 @@ def test_categories_that_training_did_not_see_count_as_none_and_are_named():
     np.testing.assert_array_equal(X[:, 2:5], [[0, 0, 0], [1, 0, 0], [0, 0, 0]])
     assert notes == [
         "column 'city': 2 values of categories that training did not see, the first is 'Bonn' in "
-        "row 1; they count as none"
+        "row 1; they count as no category"
     ]
 
 
@@ -103,10 +103,10 @@ def test_missing_values_that_training_did_not_have_are_filled_in_and_named():
     X, notes = encoder.encode(new)
     np.testing.assert_array_equal(X, [[3, 1, 1, 0, 0, 1, 0, 1], [2, 0, 1, 0, 0, 6.5, 1, 0]])
     assert notes == [
-        "column 'full': 1 missing value, the first in row 2, where training had none; 6.5 stands "
-        "for them",
-        "column 'kind': 1 missing value, the first in row 1, where training had none; 'b' stands "
-        "for them",
+        "column 'full': 1 missing value, the first in row 2; training had none, so 6.5 is "
+        "filled in",
+        "column 'kind': 1 missing value, the first in row 1; training had none, so 'b' is "
+        "filled in",
     ]
 
 
@@ -155,7 +155,7 @@ def test_columns_of_no_use_are_left_out_and_named(column, reason):
 def test_constant_columns_are_left_out_and_named(column):
     encoder, notes = encoder_of(make_table(same=column, x=[1.0, 2, 3]))
     assert [column.name for column in encoder.columns] == ["x"]
-    assert notes == ["column 'same' has one value only: left out"]
+    assert notes == ["column 'same' has only one value: left out"]
 
 
 def test_columns_that_count_up_are_named():
@@ -189,7 +189,7 @@ def test_texts_that_are_nothing_but_texts_are_not_worth_a_word(column):
 def test_decimal_commas_are_said():
     columns = {"a": np.array(["1,5", "2"], dtype=object), "b": np.array(["1.5", "2"], dtype=object)}
     encoder, notes = Encoder.of(Table(columns, decimal_comma=True), ["a", "b"])
-    assert notes == ["commas are decimal points, 1,5 is 1.5: 'a'"]
+    assert notes == ["commas are read as decimal points, 1,5 as 1.5: 'a'"]
     np.testing.assert_array_equal(
         encoder.encode(Table(columns, decimal_comma=True))[0], [[1.5, 1.5], [2, 2]]
     )

@@ -24,7 +24,8 @@ import cvxnn
 from cvxnn import ModelFileError
 from cvxnn.files import read_bounded, write_atomically
 from cvxnn.modelfile import MAX_HEADER
-from cvxnn.tables.reading import TableError, read_table
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import TableError
 
 OLD, NEW = b"old", b"new" * 100_000
 
@@ -243,7 +244,7 @@ LIMITS = """
 import json, resource, sys, time
 from cvxnn import ModelFileError, load, read_table
 from cvxnn.tables.model import Model
-from cvxnn.tables.reading import TableError
+from cvxnn.tables.table import TableError
 
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[1]),) * 2)

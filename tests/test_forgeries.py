@@ -25,7 +25,7 @@ from cvxnn.certificates import Multipliers
 from cvxnn.estimators.rows import Scaling
 from cvxnn.networks import NETWORKS
 from cvxnn.tables.model import Model
-from cvxnn.tables.reading import Table
+from cvxnn.tables.table import Table
 from cvxnn.verification import dual_points, programs
 
 MARGIN = 2.0**-46

@@ -575,7 +575,7 @@ def test_wrong_inputs(changes, error, message):
 
 def test_wrong_models_of_scikit_learn():
     mlp = trained(MLPClassifier, X_OK, TEXT)
-    with pytest.raises(ValueError, match=r"y holds 'w', which is none of the network's \['x'"):
+    with pytest.raises(ValueError, match=r"y holds 'w', which is not among the network's \['x'"):
         improve(mlp, X_OK, np.where(TEXT == "x", "w", TEXT), 0.01)
     tanh = trained(MLPClassifier, X_OK, TEXT, activation="tanh")
     with pytest.raises(ValueError, match="activation='relu', got 'tanh'"):

@@ -19,9 +19,11 @@ import cvxnn
 from cvxnn import ModelFileError, Patterns, SparseGates, modelfile
 from cvxnn.estimators.base import posed_program
 from cvxnn.networks import NETWORKS
-from cvxnn.tables.model import Model, fit_path, pose, scores
+from cvxnn.tables.estimation import scores
+from cvxnn.tables.model import Model
+from cvxnn.tables.paths import fit_path, pose
 from cvxnn.tables.preparation import fingerprint_of
-from cvxnn.tables.reading import Table, TableError
+from cvxnn.tables.table import Table, TableError
 
 N = 60
 QUICK = {"alpha": 0.02, "n_patterns": 12}
@@ -368,11 +370,11 @@ def test_other_data_are_refused(path):
     }
     for other in others.values():
         for use in (model.verify, model.prune, model.improve):
-            with pytest.raises(TableError, match=r"^other.csv .*training rows are not the same"):
+            with pytest.raises(TableError, match=r"^other.csv .*training rows are different"):
                 use(other)
     with pytest.raises(TableError, match=r"has 59 rows, but the model was trained on .* with 60"):
         model.verify(table.select(np.arange(59)))
-    with pytest.raises(TableError, match=r"column 'y', row \d+: 'other' is no known label"):
+    with pytest.raises(TableError, match=r"column 'y', row \d+: 'other' is not a known label"):
         model.verify(changed(table, "y", trained, "other"))
     with pytest.raises(TableError, match=r"column 'y', row \d+: the label is missing"):
         model.verify(changed(table, "y", trained, None))
@@ -568,7 +570,7 @@ def test_rows_of_another_choice_are_refused(path):
         arrays["rows"] = np.roll(arrays["rows"], 1)
 
     model = tampered(model_of("two classes"), path, other_rows)
-    with pytest.raises(TableError, match="training rows are not the same"):
+    with pytest.raises(TableError, match="training rows are different"):
         model.verify(table_of("two classes"))
 
 
@@ -840,7 +842,7 @@ def test_the_sound_file_is_sound(sound, path):
 
 def test_a_network_alone_is_no_model(path):
     model_of("two classes").network.save(path)
-    with pytest.raises(ModelFileError, match="holds a network alone"):
+    with pytest.raises(ModelFileError, match="holds only a network"):
         Model.load(path)
 
 

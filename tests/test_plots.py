@@ -323,7 +323,7 @@ def test_colours_are_those_of_the_class_and_its_probability(classifiers, plane, 
     y = y if kind != "two" else y == "a"
     rows, shade = pixels(cvxnn.plot_decision_boundary(model, X, y, resolution=20))
     C = len(model.classes_)
-    full = np.array([to_rgb(colour) for colour in plots.COLOURS[:C]])
+    full = np.array([to_rgb(colour) for colour in plots.drawing.COLOURS[:C]])
     predicted = np.searchsorted(model.classes_, model.predict(rows))
     sure = (model.predict_proba(rows).max(axis=1) - 1 / C) / (1 - 1 / C)
     np.testing.assert_allclose(shade, 1 - 0.4 * sure[:, None] * (1 - full[predicted]))
@@ -337,7 +337,7 @@ def test_other_classifiers_have_regions_and_no_lines(plane, model):
     model = make_pipeline(StandardScaler(), model).fit(X, y)
     ax = cvxnn.plot_decision_boundary(model, X, y, resolution=30)
     rows, shade = pixels(ax)
-    full = np.array([to_rgb(colour) for colour in plots.COLOURS[:3]])
+    full = np.array([to_rgb(colour) for colour in plots.drawing.COLOURS[:3]])
     if not hasattr(model, "predict_proba"):
         predicted = np.searchsorted(model.classes_, model.predict(rows))
         np.testing.assert_allclose(shade, 1 - 0.2 * (1 - full[predicted]))
@@ -556,7 +556,7 @@ def test_functions_of_wrong_input_are_refused(regressors, classifiers, line):
     model, draw = regressors["relu"], cvxnn.plot_function
     with pytest.raises(NotFittedError, match="not fitted"):
         draw(cvxnn.ReLURegressor(), x, y)
-    with pytest.raises(TypeError, match=r"got ReLUClassifier; .* of its network_"):
+    with pytest.raises(TypeError, match=r"got ReLUClassifier; .* give its network_"):
         draw(classifiers["relu"], x, y)
     with pytest.raises(ValueError, match="one feature, but the model has 2"):
         draw(classifiers["relu"].network_)

@@ -543,7 +543,7 @@ def test_a_certificate_in_words(classifier, gated, regressor):
 
     model = restored(regressor[0])
     assert (
-        "half the mean squared error, of targets scaled alike,"
+        "half the mean squared error, of targets scaled in the same way,"
         in contents_of(model, *regressor[1:3]).claims.objective
     )
     certificate = model.certificate_
@@ -555,7 +555,7 @@ def test_a_certificate_in_words(classifier, gated, regressor):
     model.certificate_ = replace(certificate, dual_infeasibility=1e-12, radius=12.345)
     within = dict(contents_of(model, *regressor[1:3]).claims.proven)["Without a penalty"]
     assert "sum to at most 12.3," in within
-    rounding = "More digits than floating-point numbers have."
+    rounding = "That rounding errors do no harm."
     assert rounding not in dict(contents_of(model, *regressor[1:3]).claims.not_proven)
     model.certificate_ = replace(certificate, caveats=("2 weight vectors are not inside",))
     told = dict(contents_of(model, *regressor[1:3]).claims.not_proven)
@@ -744,7 +744,7 @@ def test_pages_stay_small_whatever_the_data_are():
         "The 11 classes that are most frequent in the rows given are shown; the other 89" in words
     )
     assert "1,000 of the 3,000 held-out rows" in words
-    assert "The 100 columns with the largest weights were shuffled" in words
+    assert "Only the 100 with the largest weights were shuffled" in words
     for more in ("1,485 more columns", "48 more neurons", "150 more facts", "more characters"):
         assert more in words
 
@@ -756,7 +756,7 @@ def test_pages_stay_small_whatever_the_data_are():
     words = Tree(text).text
     assert "78 more targets" in words  # in the table
     assert "86 more targets" in words  # with pictures
-    assert "1,000 are drawn" in words
+    assert "1,000 random ones are drawn" in words
 
 
 # -- inputs of all kinds
@@ -847,7 +847,7 @@ def test_scores_that_are_no_probabilities():
     contents = contents_of(model, X, two(X))
     assert [m.name for m in contents.results[0].measures] == ["accuracy", "balanced accuracy"]
     assert contents.columns.loss == "share of wrong classes"
-    assert "scores of loss='squared' are no probabilities" in Tree(page_of(contents)).text
+    assert "probabilities need loss='log'" in Tree(page_of(contents)).text
 
 
 def test_names_of_columns():

@@ -13,7 +13,8 @@ import re
 import numpy as np
 import pytest
 
-from cvxnn.tables.reading import Table, TableError, number_text, read_table, write_csv
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import Table, TableError, number_text, write_csv
 from extras import optional
 
 pd = optional("pandas")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import cvxnn
-from cvxnn.tables.model import Model, fit_path, pose
+from cvxnn.tables.model import Model
+from cvxnn.tables.paths import fit_path, pose
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((30, 2))
@@ -68,7 +69,7 @@ REFUSED = {
     "AL, no window": (lambda: cvxnn.AL(window=None, window_tol=0.1), "window_tol"),
     "a column that is target and ignored": (
         lambda: Model.fit(TABLE, "y", ignore=["y"]),
-        "'y' is the target, and to be ignored",
+        "'y' is the target, so it cannot be ignored",
     ),
 }
 

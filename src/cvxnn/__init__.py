@@ -65,8 +65,8 @@ _HOME = {
     "GatedReLURegressorCV": "estimators",
     "Model": "tables.model",
     "read_table": "tables.reading",
-    "Table": "tables.reading",
-    "TableError": "tables.reading",
+    "Table": "tables.table",
+    "TableError": "tables.table",
     "plot_convergence": "plots",
     "plot_path": "plots",
     "plot_cv": "plots",
@@ -154,8 +154,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers.rfista import RFISTA as RFISTA
     from cvxnn.solvers.working_sets.method import WorkingSets as WorkingSets
     from cvxnn.tables.model import Model as Model
-    from cvxnn.tables.reading import Table as Table
-    from cvxnn.tables.reading import TableError as TableError
     from cvxnn.tables.reading import read_table as read_table
+    from cvxnn.tables.table import Table as Table
+    from cvxnn.tables.table import TableError as TableError
     from cvxnn.verification.checks import Verification as Verification
     from cvxnn.verification.checks import verify as verify

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    import torch
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
     from cvxnn.networks import ReLUNetwork
 
-_ROWS = 50  # on which a module is compared with its network
+_ROWS = 50  # random rows on which a module is compared with its network
 
 
-def from_torch(cls: type[ReLUNetwork], module: Any) -> ReLUNetwork:
+def from_torch(cls: type[ReLUNetwork], module: torch.nn.Module) -> ReLUNetwork:
     try:
         import torch
     except ImportError as error:
@@ -29,8 +32,8 @@ def from_torch(cls: type[ReLUNetwork], module: Any) -> ReLUNetwork:
     first, _, second = leaves
     if first.out_features != second.in_features:
         raise ValueError(
-            f"module has layers that do not fit: {first.out_features} outputs of the first, "
-            f"{second.in_features} inputs of the second"
+            "module has layers that do not fit together: the first has "
+            f"{first.out_features} outputs, the second {second.in_features} inputs"
         )
     network = cls(
         W1=_copied(first.weight),
@@ -42,7 +45,7 @@ def from_torch(cls: type[ReLUNetwork], module: Any) -> ReLUNetwork:
     return network
 
 
-def from_sklearn(cls: type[ReLUNetwork], mlp: Any) -> ReLUNetwork:
+def from_sklearn(cls: type[ReLUNetwork], mlp: MLPClassifier | MLPRegressor) -> ReLUNetwork:
     from sklearn.neural_network import MLPClassifier, MLPRegressor
     from sklearn.utils.validation import check_is_fitted
 
@@ -59,24 +62,24 @@ def from_sklearn(cls: type[ReLUNetwork], mlp: Any) -> ReLUNetwork:
     return cls(**copies, flat_output=W2.shape[1] == 1)
 
 
-def _copied(tensor: Any) -> np.ndarray:
-    return tensor.detach().cpu().double().numpy().copy()  # NumPy itself knows no bfloat16
+def _copied(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().cpu().double().numpy().copy()  # in torch, as NumPy has no bfloat16
 
 
 def _absolute(network: ReLUNetwork) -> ReLUNetwork:
-    """The network of absolute weights: at |X|, how large the terms are that add up to its
-    predictions, and so their rounding errors."""
+    """The network of absolute weights. At |X| it gives the size of the terms that add up to a
+    prediction, and rounding errors are relative to that."""
     arrays = {name: getattr(network, name) for name in network.arrays}
     return replace(network, **{k: np.abs(a) for k, a in arrays.items() if a is not None})
 
 
-def _check_forward(module: Any, network: ReLUNetwork) -> None:
-    """Raise unless the module computes what its layers do: `forward` is anyone's code."""
+def _check_forward(module: torch.nn.Module, network: ReLUNetwork) -> None:
+    """Raise unless the module computes what its layers do: its `forward` may be any code."""
     import torch
 
     X = np.random.default_rng(0).standard_normal((_ROWS, network.n_features))
     X *= np.logspace(-3, 3, _ROWS)[:, None]
-    double = copy.deepcopy(module).to("cpu", torch.float64).eval()  # the given one stays as it is
+    double = copy.deepcopy(module).to("cpu", torch.float64).eval()
     advice = "pass torch.nn.Sequential of its layers instead"
     try:
         with torch.no_grad():

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def load(path: str | PathLike[str]) -> TwoLayerNetwork | Model:
-    """Read a file: a `Model` where `Model.save` or `cvxnn fit` has written it, whose network is
-    `model.network`; a network where `network.save` has."""
+    """Read a file: a `Model` if `Model.save` or `cvxnn fit` has written it, a network if
+    `network.save` has. The network of a model is `model.network`."""
     content = modelfile.read(path, NETWORKS)
     if content.description is None:
         return content.network
-    from cvxnn.tables.model import Model  # which needs scikit-learn; networks do not
+    from cvxnn.tables.model import Model  # needs scikit-learn, which networks do without
 
     return Model.of_file(content, path)

@@ -24,22 +24,23 @@ if TYPE_CHECKING:
     from cvxnn.networks import TwoLayerNetwork
 
 FORMAT = "cvxnn-model"
-# New in 2: output biases and a checksum of the arrays. New in 3: what a model is beside its
-# network, and a checksum of the header, too. New in 4: the numbers that define its program.
+# New in 2: output biases, and a checksum of the arrays. New in 3: models, which are more than
+# their network, and a checksum of the header as well. New in 4: the numbers that define a
+# model's program.
 VERSION = 4
-_SINCE = {"b2": 2}  # arrays that the first version did not know
+_SINCE = {"b2": 2}  # the version in which an array was introduced, if not in the first
 MAX_HEADER = 2**24  # bytes of JSON; parsing takes up to thirty times as much memory
-_BESIDE = "model."  # what the names of arrays beside the network begin with
+_PREFIX = "model."  # of the names of arrays that are not part of the network
 
 
 class ModelFileError(ValueError):
-    """The file is no model file that this version can read; the message says why."""
+    """This version cannot read the file as a model; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a model file holds: a network and, where it is of more than that, a description of the
-    rest as JSON, and its arrays."""
+    """What a model file holds: a network and, for a model, a description in JSON and further
+    arrays."""
 
     network: TwoLayerNetwork
     description: dict[str, Any] | None = None
@@ -54,7 +55,7 @@ def write(content: Content, path: str | PathLike[str]) -> None:
         if getattr(network, name) is not None
     }
     for name, array in content.arrays.items():
-        tensors[_BESIDE + name] = np.ascontiguousarray(array)
+        tensors[_PREFIX + name] = np.ascontiguousarray(array)
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -68,14 +69,14 @@ def write(content: Content, path: str | PathLike[str]) -> None:
 
 
 def read(path: str | PathLike[str], kinds: Mapping[str, type[TwoLayerNetwork]]) -> Content:
-    """What a file holds; `kinds` are the networks that there are, by kind."""
+    """The contents of a file; `kinds` are the classes of networks, by kind."""
     path = Path(path)
     content = read_tensors(path, ModelFileError, "a model file")
     try:
         tensors = parse_tensors(content)
     except SafetensorError as error:
         raise ModelFileError(f"{path} is not a model file, or damaged: {error}") from error
-    except KeyError as error:  # safetensors knows it, NumPy does not
+    except KeyError as error:  # a dtype that safetensors has, but NumPy has not
         raise ModelFileError(f"{path} holds tensors of dtype {error}") from error
     header = _read_header(path, content)
     if header.get("format") != FORMAT:
@@ -93,12 +94,15 @@ def read(path: str | PathLike[str], kinds: Mapping[str, type[TwoLayerNetwork]]) 
     description = header.get("model") if version > 2 else None
     if description is not None and not isinstance(description, dict):
         raise ModelFileError(f"{path} has a damaged header: model is not a JSON object")
-    beside = set() if description is None else {n for n in tensors if n.startswith(_BESIDE)}
+    further = set() if description is None else {n for n in tensors if n.startswith(_PREFIX)}
     cls = kinds[kind]
-    own = {name: tensor for name, tensor in tensors.items() if name not in beside}
-    parts = _checked_tensors(path, cls, own, version) | _checked_flags(path, cls, header)
+    own = {name: tensor for name, tensor in tensors.items() if name not in further}
+    parts: dict[str, Any] = {
+        **_checked_tensors(path, cls, own, version),
+        **_checked_flags(path, cls, header),
+    }
     try:
-        network = cls(**parts)  # which checks that its shapes fit
+        network = cls(**parts)  # which checks that shapes fit
     except ValueError as error:
         raise ModelFileError(f"{path} is inconsistent: {error}") from error
     claimed = header.pop("sha256", None)
@@ -108,12 +112,12 @@ def read(path: str | PathLike[str], kinds: Mapping[str, type[TwoLayerNetwork]]) 
         raise ModelFileError(f"{path} has a damaged header: {error}") from error
     if version > 1 and claimed != digest:
         raise ModelFileError(f"{path} is damaged: its contents do not match their checksum")
-    arrays = {name.removeprefix(_BESIDE): tensors[name] for name in beside}
-    return Content(network, description, arrays)
+    others = {name.removeprefix(_PREFIX): tensors[name] for name in further}
+    return Content(network, description, others)
 
 
 def read_tensors(path: Path, refusal: type[ValueError], what: str) -> bytes:
-    """The bytes of a safetensors file; its header is looked at before the rest is read."""
+    """The bytes of a safetensors file; its header is checked before the rest is read."""
 
     def look(beginning: bytes) -> None:
         length = int.from_bytes(beginning[:8], "little")
@@ -128,8 +132,8 @@ def read_tensors(path: Path, refusal: type[ValueError], what: str) -> bytes:
     return read_bounded(path, most_bytes(MODEL_BYTES), refusal, look)
 
 
-def _digest(tensors: dict[str, np.ndarray], header: dict[str, Any] | None) -> str:
-    """A checksum against damage, not against intent."""
+def _digest(tensors: Mapping[str, np.ndarray], header: Mapping[str, object] | None) -> str:
+    """A checksum that detects damage; it is no protection against forgery."""
     digest = hashlib.sha256()
     if header is not None:
         digest.update(json.dumps(header, sort_keys=True).encode())
@@ -153,7 +157,7 @@ def _read_header(path: Path, content: bytes) -> dict[str, Any]:
 
 def _checked_tensors(
     path: Path, cls: type[TwoLayerNetwork], tensors: dict[str, np.ndarray], version: int
-) -> dict[str, Any]:
+) -> dict[str, np.ndarray | None]:
     expected = {name for name in cls.arrays if _SINCE.get(name, 1) <= version}
     missing, unknown = expected - cls.optional - set(tensors), set(tensors) - expected
     if missing or unknown:
@@ -170,10 +174,12 @@ def _checked_tensors(
 
 
 def _checked_flags(
-    path: Path, cls: type[TwoLayerNetwork], header: dict[str, Any]
-) -> dict[str, Any]:
-    flags = {name: header.get(name) for name in cls.flags}
-    for name, value in flags.items():
+    path: Path, cls: type[TwoLayerNetwork], header: Mapping[str, object]
+) -> dict[str, bool]:
+    flags = {}
+    for name in cls.flags:
+        value = header.get(name)
         if not isinstance(value, bool):
             raise ModelFileError(f"{path}: {name} must be true or false, got {value!r}")
+        flags[name] = value
     return flags

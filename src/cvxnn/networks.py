@@ -6,7 +6,7 @@
 A convex solution becomes a network with one neuron for each non-zero block u (pattern, class),
 W1 = u / sqrt(||u||) and W2 = +- sqrt(||u||) in its class. Both layers are balanced, so the weight
 decay lam/2 (||W1||^2 + ||W2||_1^2) equals lam ||u||, and values are equal. The output bias b2 is
-not penalised and not part of convex weights; it goes beside them.
+not penalised, and is kept apart from convex weights.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.arrays import Array, blocks, double, to_numpy
 from cvxnn.losses import LossChoice, make_loss
@@ -28,6 +29,10 @@ from cvxnn.validation import (
     check_number,
     check_targets,
 )
+
+if TYPE_CHECKING:
+    import torch
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 _BLOCK = 2**22  # entries of the hidden layer held at a time
 _TIE = 1e-11  # pre-activations below this, relative to their terms, are zero up to rounding
@@ -91,41 +96,45 @@ class TwoLayerNetwork(ABC):
     def n_outputs(self) -> int:
         return self.W2.shape[1]
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Outputs for the rows of X: (n, C), or (n,) for a network trained on 1-d targets."""
-        X = double(to_numpy(check_features(X, self.n_features), keep_sparse=True))
-        Z = np.zeros((X.shape[0], self.n_outputs))
-        for rows in blocks(X.shape[0], _BLOCK // max(1, self.n_neurons)):
-            Z[rows] = self._hidden(X[rows]) @ self.W2
+        data = double(to_numpy(check_features(X, self.n_features), keep_sparse=True))
+        Z = np.zeros((data.shape[0], self.n_outputs))
+        for rows in blocks(data.shape[0], _BLOCK // max(1, self.n_neurons)):
+            Z[rows] = self._hidden(data[rows]) @ self.W2
         if self.b2 is not None:
             Z += self.b2
         return Z[:, 0] if self.flat_output else Z
 
     def objective(
         self,
-        X: Any,
-        Y: Any,
+        X: ArrayLike,
+        Y: ArrayLike,
         lam: float,
         *,
         loss: str | LossChoice = "squared",
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
         huber_delta: float | None = None,
     ) -> float:
         """The non-convex objective f(h(X)) + lam/2 sum_j (||W1_j||^2 + ||W2_j||_1^2), hidden
         intercepts included in ||W1_j||; the output bias is free."""
-        X = double(check_features(X, self.n_features))
-        Y, _ = check_targets(Y, X)
-        if Y.shape[1] != self.n_outputs:
-            raise ValueError(f"Y has {Y.shape[1]} outputs, but the network has {self.n_outputs}")
+        data = double(check_features(X, self.n_features))
+        targets, _ = check_targets(Y, data)
+        if targets.shape[1] != self.n_outputs:
+            raise ValueError(
+                f"Y has {targets.shape[1]} outputs, but the network has {self.n_outputs}"
+            )
         lam = check_number(lam, "lam", minimum=0)
-        fit = make_loss(loss, to_numpy(Y), sample_weight=sample_weight, huber_delta=huber_delta)
-        Z = self.predict(X).reshape(Y.shape)
+        fit = make_loss(
+            loss, to_numpy(targets), sample_weight=sample_weight, huber_delta=huber_delta
+        )
+        Z = self.predict(data).reshape(targets.shape)
         first, second = self._layer_norms()
         return fit.value(Z) + 0.5 * lam * float(np.sum(first**2) + np.sum(second**2))
 
     def balanced(self) -> Self:
         """The same function with ||W1_j|| = ||W2_j||_1 for every neuron, where the weight decay
-        is smallest; neurons that contribute nothing go."""
+        is smallest; neurons that contribute nothing are dropped."""
         first, second = self._layer_norms()
         live = np.flatnonzero((first > 0) & (second > 0))
         scale = np.sqrt(second[live] / first[live])
@@ -142,7 +151,9 @@ class TwoLayerNetwork(ABC):
 
         write(Content(self), path)
 
-    def to_torch(self, *, link: str | None = None, dtype: Any = "float64") -> Any:
+    def to_torch(
+        self, *, link: str | None = None, dtype: str | torch.dtype = "float64"
+    ) -> torch.nn.Module:
         """A torch module of the same function with outputs (n, C), never flat.
 
         A ReLU network becomes `Sequential(Linear, ReLU, Linear)`. `link` "logistic" appends a
@@ -153,7 +164,11 @@ class TwoLayerNetwork(ABC):
         return to_torch(self, link=link, dtype=dtype)
 
     def to_onnx(
-        self, path: str | PathLike[str], *, link: str | None = None, dtype: Any = "float64"
+        self,
+        path: str | PathLike[str],
+        *,
+        link: str | None = None,
+        dtype: str | torch.dtype = "float64",
     ) -> None:
         """Write an ONNX model with input "X" (n, d) and output "prediction" (n, C), never flat.
 
@@ -168,16 +183,21 @@ class TwoLayerNetwork(ABC):
     def _hidden(self, X: Array) -> np.ndarray:
         """The activations of the hidden layer: (n, m)."""
 
+    @abstractmethod
+    def _merged(self, X: ArrayLike) -> Self:
+        """The same function on X with the neurons of each pattern merged."""
+
     def _pre_activations(self, X: Array) -> np.ndarray:
         return X @ self.W1.T + (0.0 if self.b1 is None else self.b1)
 
     def _select(self, neurons: np.ndarray) -> Self:
-        parts: dict[str, Any] = {}
-        for name in self.arrays:
-            array = getattr(self, name)
-            if array is not None and name != "b2":  # the bias belongs to no neuron
-                parts[name] = array[:, neurons] if name == "gates" else array[neurons]
-        return replace(self, **parts)
+        """The network of some of the neurons; the output bias stays."""
+        return replace(
+            self,
+            W1=self.W1[neurons],
+            b1=None if self.b1 is None else self.b1[neurons],
+            W2=self.W2[neurons],
+        )
 
     def _first_layer(self) -> np.ndarray:
         """W1 with the intercepts as last column."""
@@ -206,12 +226,12 @@ class GatedReLUNetwork(TwoLayerNetwork):
     def from_convex(
         cls,
         patterns: Patterns,
-        U: Any,
+        U: ArrayLike,
         *,
         bias: bool = False,
-        b2: Any = None,
+        b2: np.ndarray | None = None,
         flat_output: bool = False,
-    ) -> GatedReLUNetwork:
+    ) -> Self:
         """The network of gated weights U (p, d, C), intercepts last if `bias`, and of an output
         bias b2 (C,)."""
         if not isinstance(patterns, Patterns):
@@ -222,8 +242,7 @@ class GatedReLUNetwork(TwoLayerNetwork):
                 "give gates to Patterns.from_mask, or sample patterns"
             )
         d = patterns.gates.shape[0] + check_flag(bias, "bias")
-        U = _check_convex_weights(U, "U", (len(patterns), d))
-        first, second, i = _neurons(U)
+        first, second, i = _neurons(_check_convex_weights(U, "U", (len(patterns), d)))
         return cls(
             gates=patterns.gates[:, i],
             gate_bias=patterns.gate_bias[i],
@@ -235,15 +254,15 @@ class GatedReLUNetwork(TwoLayerNetwork):
             flat_output=flat_output,
         )
 
-    def to_convex(self, X: Any) -> tuple[Patterns, np.ndarray]:
+    def to_convex(self, X: ArrayLike) -> tuple[Patterns, np.ndarray]:
         """Patterns on X and gated weights U of the same function on X; an output bias is not part
         of them.
 
-        Neurons with one pattern on X are summed, which never raises the objective; neurons that
-        are on nowhere in X drop out.
+        Neurons with the same pattern on X are summed, which never raises the objective; neurons
+        that are on for no row of X are dropped.
         """
-        X = check_features(X, self.n_features)
-        mask = activations(X, self.gates, self.gate_bias, self.strict)
+        data = check_features(X, self.n_features)
+        mask = activations(data, self.gates, self.gate_bias, self.strict)
         keep, position = distinct_patterns(mask)
         if len(keep) == 0:
             raise ValueError("no neuron of this network is on for any row of X")
@@ -253,6 +272,22 @@ class GatedReLUNetwork(TwoLayerNetwork):
         np.add.at(U, position[seen], first[seen, :, None] * self.W2[seen, None, :])
         patterns = Patterns(mask, self.gates, self.gate_bias, self.strict).select(keep)
         return patterns, U
+
+    def _merged(self, X: ArrayLike) -> Self:
+        patterns, U = self.to_convex(X)
+        return self.from_convex(
+            patterns, U, bias=self.b1 is not None, b2=self.b2, flat_output=self.flat_output
+        )
+
+    def _select(self, neurons: np.ndarray) -> Self:
+        return replace(
+            self,
+            gates=self.gates[:, neurons],
+            gate_bias=self.gate_bias[neurons],
+            W1=self.W1[neurons],
+            b1=None if self.b1 is None else self.b1[neurons],
+            W2=self.W2[neurons],
+        )
 
     def _hidden(self, X: Array) -> np.ndarray:
         on = activations(X, self.gates, self.gate_bias, self.strict)
@@ -267,14 +302,20 @@ class ReLUNetwork(TwoLayerNetwork):
 
     @classmethod
     def from_convex(
-        cls, V: Any, W: Any, *, bias: bool = False, b2: Any = None, flat_output: bool = False
-    ) -> ReLUNetwork:
+        cls,
+        V: ArrayLike,
+        W: ArrayLike,
+        *,
+        bias: bool = False,
+        b2: np.ndarray | None = None,
+        flat_output: bool = False,
+    ) -> Self:
         """The network of C-ReLU weights V, W (p, d, C), intercepts last if `bias`, and of an output
         bias b2 (C,); equal values need both weights to be feasible."""
         check_flag(bias, "bias")
-        V = _check_convex_weights(V, "V")
-        W = _check_convex_weights(W, "W", V.shape[:2])
-        plus, minus = _neurons(V), _neurons(W)
+        added = _check_convex_weights(V, "V")
+        subtracted = _check_convex_weights(W, "W", added.shape[:2])
+        plus, minus = _neurons(added), _neurons(subtracted)
         first = np.concatenate([plus[0], minus[0]])
         return cls(
             W1=first[:, :-1] if bias else first,
@@ -285,42 +326,43 @@ class ReLUNetwork(TwoLayerNetwork):
         )
 
     @classmethod
-    def from_torch(cls, module: Any) -> ReLUNetwork:
+    def from_torch(cls, module: torch.nn.Module) -> ReLUNetwork:
         """The network of a torch module whose layers are Linear, ReLU, Linear, nested or not.
 
-        The weights are copied. The module's own outputs are compared with the network's on random
-        rows, and a `forward` that does anything else there is refused.
+        The weights are copied. On random rows, the outputs of the module are compared with those of
+        the network; a module whose `forward` computes something else is refused.
         """
         from cvxnn.conversion import from_torch
 
         return from_torch(cls, module)
 
     @classmethod
-    def from_sklearn(cls, mlp: Any) -> ReLUNetwork:
+    def from_sklearn(cls, mlp: MLPClassifier | MLPRegressor) -> ReLUNetwork:
         """The network of a fitted MLPClassifier or MLPRegressor with one hidden layer of ReLUs.
 
-        It predicts what scikit-learn applies its output activation to: logits for classes, one
-        for two of them. The weights are copied; a single output is flat.
+        It predicts values before scikit-learn's output activation: for classes these are logits, a
+        single one if there are two classes. The weights are copied; a single output is flat.
         """
         from cvxnn.conversion import from_sklearn
 
         return from_sklearn(cls, mlp)
 
     def to_convex(
-        self, X: Any, patterns: Patterns | None = None
+        self, X: ArrayLike, patterns: Patterns | None = None
     ) -> tuple[Patterns, tuple[np.ndarray, np.ndarray]]:
         """Patterns on X and C-ReLU weights (V, W) of the same function on X; an output bias is
         not part of them.
 
-        Neurons with one pattern and sign are summed: never a higher value, equal if they are
-        collinear. Optimal neurons lie on the boundary of their cones, where their pattern is a
-        matter of choice: rows with a zero pre-activation count as on, unless one of the given
-        `patterns` fits without them. The given ones come first in the result, new ones after.
+        Neurons with the same pattern and sign are summed. That never raises the objective, and
+        keeps it where they are collinear. Optimal neurons often lie on the boundary of their cone,
+        where some rows have a pre-activation of zero. Such rows count as on, unless one of the
+        given `patterns` fits with some of them off. The result has the given patterns first, and
+        new ones after them.
         """
-        X = double(to_numpy(check_features(X, self.n_features), keep_sparse=True))
+        data = double(to_numpy(check_features(X, self.n_features), keep_sparse=True))
         if patterns is not None:
-            patterns.check_belong_to(X)
-        mask, tied = self._patterns_on(X)
+            patterns.check_belong_to(data)
+        mask, tied = self._patterns_on(data)
         live = np.flatnonzero((mask & ~tied).any(axis=0))
         if len(live) == 0 and patterns is None:
             raise ValueError("no neuron of this network is on for any row of X")
@@ -344,13 +386,14 @@ class ReLUNetwork(TwoLayerNetwork):
         np.add.at(W, found, first[:, :, None] * np.maximum(-second, 0)[:, None, :])
         return patterns, (V, W)
 
-    def merged(self, X: Any) -> ReLUNetwork:
-        """The same function on X with one neuron for each pattern, sign and class: never a higher
-        objective. Elsewhere than on X it may differ."""
-        if self.n_neurons == 0:
-            return self
+    def merged(self, X: ArrayLike) -> Self:
+        """The same function on X with one neuron for each pattern, sign and class, and never a
+        higher objective. Outside X the function may differ."""
+        return self if self.n_neurons == 0 else self._merged(X)
+
+    def _merged(self, X: ArrayLike) -> Self:
         _, (V, W) = self.to_convex(X)
-        return ReLUNetwork.from_convex(
+        return self.from_convex(
             V, W, bias=self.b1 is not None, b2=self.b2, flat_output=self.flat_output
         )
 
@@ -366,8 +409,8 @@ class ReLUNetwork(TwoLayerNetwork):
 
 
 def _norms(U: np.ndarray) -> np.ndarray:
-    """The norms along axis 1. Weights of columns in tiny units are huge, so a power of two is taken
-    out, with which no square over- or underflows; it changes no bit of other norms."""
+    """The norms along axis 1. Columns in tiny units have huge weights, so a power of two is taken
+    out, and no square over- or underflows. Norms of ordinary size do not change by a bit."""
     _, exponent = np.frexp(np.max(np.abs(U), axis=1, keepdims=True, initial=0.0))
     unit = np.ldexp(1.0, np.minimum(exponent, 1023))
     return np.squeeze(unit, axis=1) * np.linalg.norm(U / unit, axis=1)
@@ -413,16 +456,20 @@ def _append(patterns: Patterns, new: Patterns) -> Patterns:
     )
 
 
-def _check_convex_weights(U: Any, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+def _check_convex_weights(
+    U: ArrayLike, name: str, shape: tuple[int, ...] | None = None
+) -> np.ndarray:
     """U as a (p, d, C) array; (p, d) is taken as (p, d, 1)."""
-    U = to_numpy(double(check_array(U, name)))
-    U = U[:, :, None] if U.ndim == 2 else U
-    if U.ndim != 3 or (shape is not None and U.shape[:2] != shape) or U.shape[2] == 0:
+    weights = to_numpy(double(check_array(U, name)))
+    weights = weights[:, :, None] if weights.ndim == 2 else weights
+    misfit = shape is not None and weights.shape[:2] != shape
+    if weights.ndim != 3 or misfit or weights.shape[2] == 0:
         wanted = "(p, d, C)" if shape is None else f"({shape[0]}, {shape[1]}, C)"
-        raise ValueError(f"{name} must have shape {wanted}, got {U.shape}")
-    return U
+        raise ValueError(f"{name} must have shape {wanted}, got {weights.shape}")
+    return weights
 
 
+SomeNetwork = TypeVar("SomeNetwork", bound=TwoLayerNetwork)  # of one kind, in and out
 NETWORKS: dict[str, type[TwoLayerNetwork]] = {
     cls.kind: cls for cls in (GatedReLUNetwork, ReLUNetwork)
 }

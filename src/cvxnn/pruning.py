@@ -16,63 +16,64 @@ The steps are those of the simplex method on its way from an inner point to a ve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import qr, solve_triangular
 from scipy.linalg.blas import dger
 
-from cvxnn.arrays import Array, double, to_numpy, with_ones
-from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
+from cvxnn.arrays import Matrix, double, to_numpy, with_ones
+from cvxnn.networks import SomeNetwork, TwoLayerNetwork
 from cvxnn.patterns import column_norms
 from cvxnn.validation import check_features, check_flag, check_number
 
-Network = TypeVar("Network", ReLUNetwork, GatedReLUNetwork)
-
-_OFF = 1e-11  # activations below this, relative to their terms, are zero up to rounding
-_ZERO = 1e-12  # so are fits below this, relative to the largest one
+_OFF = 1e-11  # activations below this, relative to their terms, are rounding errors
+_ZERO = 1e-12  # and so are fits below this, relative to the largest one
 
 
-def prune(network: Network, X: Any, *, normalize: bool = False, tol: float = 1e-10) -> Network:
+def prune(
+    network: SomeNetwork, X: ArrayLike, *, normalize: bool = False, tol: float = 1e-10
+) -> SomeNetwork:
     """A minimal network with the same predictions on X and never a higher objective.
 
     It is minimal by inclusion: for each output, the fits of its neurons on X are linearly
-    independent, so none can go, however the others are scaled, and there are at most n. Elsewhere
-    than on X predictions change. A network that is minimal already comes back as it is.
+    independent. So no neuron can be dropped, however the others are scaled, and there are at most
+    n of them. Outside X predictions may change. A network that is already minimal is returned as
+    it is.
 
-    Neurons that are on for no row of X go first. Those with one pattern on X are merged where that
-    leaves fewer of them (see `ReLUNetwork.merged`). Then weights of the second layer are scaled by
-    factors >= 0 until the fits are independent. The output bias is not touched.
+    Neurons that are on for no row of X are dropped first. Neurons with the same pattern on X are
+    merged if that leaves fewer of them (see `ReLUNetwork.merged`). Then the weights of the second
+    layer are scaled by factors >= 0 until the fits are independent. The output bias stays.
 
     Parameters
     ----------
     network : `ReLUNetwork` or `GatedReLUNetwork`.
-    X : (n, d), the rows on which predictions stay; the training data, as a rule.
-    normalize : weights are measured on columns of X of unit norm, as in problems with `normalize`,
-        so that it is their objective that does not rise. Otherwise it is `network.objective`.
+    X : (n, d), the rows on which predictions stay the same; usually the training data.
+    normalize : which objective must not rise: that of a problem with `normalize`, where columns of
+        X have unit norm, or, by default, `network.objective`.
     tol : fits count as dependent if one of them is this close to the span of others, relative to
-        its norm. Predictions change by about as much, relative to the fits, and mostly by less.
+        its norm. Predictions change by about as much, relative to the fits, and usually by less.
     """
-    if not isinstance(network, (ReLUNetwork, GatedReLUNetwork)):
+    if not isinstance(network, TwoLayerNetwork):
         raise TypeError(
             f"network must be a ReLUNetwork or GatedReLUNetwork, got {type(network).__name__}"
         )
-    X = double(to_numpy(check_features(X, network.n_features), keep_sparse=True))
+    data = double(to_numpy(check_features(X, network.n_features), keep_sparse=True))
     check_flag(normalize, "normalize")
     tol = check_number(tol, "tol", minimum=1e-13, maximum=0.1)
     while True:
-        smaller = _pruned_once(network, X, normalize, tol)
+        smaller = _pruned_once(network, data, normalize, tol)
         if _size(smaller) == _size(network):
-            return network  # a fresh look at it found nothing to drop
+            return network  # a whole round has found nothing to drop
         network = smaller.balanced()
 
 
-def _size(network: Any) -> int:
-    """What falls with each neuron, and with each output that a neuron no longer has."""
-    return network.n_neurons + np.count_nonzero(network.W2)
+def _size(network: TwoLayerNetwork) -> int:
+    """A number that falls when a neuron is dropped, and when a neuron loses one of its outputs."""
+    return network.n_neurons + int(np.count_nonzero(network.W2))
 
 
-def _pruned_once(network: Any, X: Array, normalize: bool, tol: float) -> Any:
+def _pruned_once(network: SomeNetwork, X: Matrix, normalize: bool, tol: float) -> SomeNetwork:
     """The network without neurons that are off, merged, and with independent fits."""
     columns = column_norms(X if network.b1 is None else with_ones(X))
     terms = np.abs(network._first_layer()) @ columns
@@ -81,26 +82,13 @@ def _pruned_once(network: Any, X: Array, normalize: bool, tol: float) -> Any:
     if network.n_neurons == 0:
         return network
     # a neuron with several outputs is merged output by output, which may leave more neurons
-    network = min(network, _merged(network, X), key=lambda candidate: candidate.n_neurons)
+    network = min(network, network._merged(X), key=lambda candidate: candidate.n_neurons)
     norms = np.linalg.norm(network._first_layer() * (columns if normalize else 1.0), axis=1)
     hidden, W2 = network._hidden(X), network.W2.copy()
     for k in range(network.n_outputs):
         j = np.flatnonzero(W2[:, k])
         W2[j, k] *= _factors(hidden[:, j] * W2[j, k], norms[j] * np.abs(W2[j, k]), tol)
     return replace(network, W2=W2)._select(np.flatnonzero(W2.any(axis=1)))
-
-
-def _merged(network: Any, X: Array) -> Any:
-    if isinstance(network, ReLUNetwork):
-        return network.merged(X)
-    patterns, U = network.to_convex(X)
-    return GatedReLUNetwork.from_convex(
-        patterns,
-        U,
-        bias=network.b1 is not None,
-        b2=network.b2,
-        flat_output=network.flat_output,
-    )
 
 
 def _factors(fits: np.ndarray, costs: np.ndarray, tol: float) -> np.ndarray:
@@ -120,12 +108,13 @@ def _factors(fits: np.ndarray, costs: np.ndarray, tol: float) -> np.ndarray:
 
 @dataclass(eq=False)
 class _Tableau:
-    """Columns of unit norm in amounts that may change as long as their sum stays.
+    """Columns of unit norm, each with an amount. Amounts may change, but their sum of columns does
+    not.
 
-    basis, rest : two lists of columns; one that is in neither has been dropped, its amount is zero.
+    basis, rest : two lists of columns. A column in neither has been dropped; its amount is zero.
     T : the columns of `rest` are those of `basis` times T, up to `tol`; in Fortran order.
-    amounts, prices : of each column, and what a unit of it costs.
-    zero : amounts below this are rounding.
+    amounts, prices : the amount of each column, and what a unit of it costs.
+    zero : amounts below this are rounding errors.
     """
 
     basis: np.ndarray
@@ -148,8 +137,8 @@ class _Tableau:
         return cls(order[:rank], order[rank:], T, amounts.copy(), prices, tol, zero)
 
     def drop(self) -> None:
-        """Exchange the last column of the rest for its combination of the basis or the other way
-        round, whichever does not cost more, until a column is used up."""
+        """Replace the last column of `rest` by its combination of the basis, or the other way
+        round, whichever does not cost more, until the amount of some column is zero."""
         j, t = self.rest[-1], self.T[:, -1]
         grow = self.prices[j] < self.prices[self.basis] @ t and np.any(t > self.tol)
         change = -t if grow else t  # of the basis, for a unit of column j
@@ -168,8 +157,8 @@ class _Tableau:
             self._leave(i)
 
     def _leave(self, i: int) -> None:
-        """Drop column i of the basis. Its place takes the column of the rest that has most of it,
-        which keeps T from growing; if none has any, the rest does without it."""
+        """Drop column i of the basis. The column of `rest` with the largest share of it takes its
+        place, which keeps T from growing; if none has a share, the basis becomes smaller."""
         e = int(np.argmax(np.abs(self.T[i]))) if len(self.rest) else -1
         if e < 0 or abs(self.T[i, e]) <= self.tol:
             self.basis = np.delete(self.basis, i)

@@ -9,13 +9,18 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-_LEAST_GAP = 1e-12  # that a bar shows
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from cvxnn.solvers.results import Progress as Iteration
+
+_LEAST_GAP = 1e-12  # the smallest gap that a bar can show
 
 
 class Console:
@@ -42,14 +47,14 @@ class Console:
         for text in notes:
             self.note(text)
 
-    def result(self, values: dict[str, Any]) -> None:
-        """The answer for machines, with the notes made on the way."""
+    def result(self, values: Mapping[str, object]) -> None:
+        """The answer as JSON, with all notes so far."""
         if self.as_json:
             click.echo(json.dumps(_plain({**values, "notes": self.notes})))
 
     @contextmanager
     def warnings_as_notes(self) -> Iterator[None]:
-        """Warnings of the library, in the words of a command line."""
+        """Show warnings of the library as notes of the command line, each once."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
@@ -58,7 +63,7 @@ class Console:
 
     @contextmanager
     def progress(self) -> Iterator[Bars]:
-        """Bars on a terminal; elsewhere what draws nothing."""
+        """Bars on a terminal; elsewhere bars that draw nothing."""
         if self.as_json or self.quiet or not sys.stderr.isatty():
             yield Bars(None)
             return
@@ -78,27 +83,27 @@ class Console:
 
 
 class Bars:
-    """Progress of the two things that take time: folds or points that are counted, and a gap that
+    """Progress of the two things that take time: folds or points, which are counted, and a gap that
     falls."""
 
-    def __init__(self, bars: Any) -> None:
+    def __init__(self, bars: Progress | None) -> None:
         self._bars = bars
-        self._tasks: dict[str, Any] = {}
+        self._tasks: dict[str, TaskID] = {}
 
     def count(self, label: str) -> Callable[[int, int], None]:
-        """A function of how many are done, and of how many."""
+        """A callback for the number of things done, and the number of all."""
 
         def show(done: int, total: int) -> None:
             self._update(label, f"{label} {done} of {total}", done, total)
 
         return show
 
-    def gap(self, tol: float) -> Callable[[Any], None]:
-        """A function of a solver's progress; the bar measures the logarithm of the gap."""
+    def gap(self, tol: float) -> Callable[[Iteration], None]:
+        """A callback for a solver's progress; the bar measures the logarithm of the gap."""
         total = -math.log10(max(tol, _LEAST_GAP))
 
-        def show(progress: Any) -> None:
-            gap = min(max(progress.relative_gap, _LEAST_GAP), 1.0)
+        def show(iteration: Iteration) -> None:
+            gap = min(max(iteration.relative_gap, _LEAST_GAP), 1.0)
             self._update("gap", f"training, gap {gap:.1e}", min(-math.log10(gap), total), total)
 
         return show
@@ -111,8 +116,8 @@ class Bars:
         self._bars.update(self._tasks[key], description=text, completed=done)
 
 
-def _plain(value: Any) -> Any:
-    """Values that JSON knows; it has no NaN and no infinity."""
+def _plain(value: object) -> object:
+    """A value in the types of JSON, which has neither NaN nor infinity: null stands for them."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -12,8 +12,8 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 import cvxnn
+from cvxnn.cli.pictures import check_matplotlib, save_plot
 from cvxnn.digits import text_above, text_below
-from cvxnn.plots import save_figure
 from cvxnn.solvers.results import Progress as Iteration
 
 
@@ -55,7 +55,7 @@ def run(output: Path, *, n_patterns: int, lam: float, tol: float, seed: int) -> 
 
 
 def _solve_with_progress(console: Console, problem: cvxnn.CGReLU, tol: float) -> cvxnn.Solution:
-    """Show the gap while it closes, on a terminal; the bar measures its logarithm."""
+    """Solve, and show on a terminal how the gap closes; the bar measures its logarithm."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("gap 1.0e+00", total=-np.log10(max(tol, 1e-12)))
@@ -68,20 +68,15 @@ def _solve_with_progress(console: Console, problem: cvxnn.CGReLU, tol: float) ->
                     description=f"gap {iteration.relative_gap:.1e}",
                 )
 
-        # the table shows the status: no warning on top of it
+        # no warning, because the table shows the status
         return cvxnn.solve(problem, tol=tol, callback=show, on_failure="ignore")
 
 
 def _draw(console: Console, solution: cvxnn.Solution, output: Path) -> None:
     try:
-        import matplotlib
+        check_matplotlib()
     except ImportError:
         console.print("No picture: matplotlib is missing, pip install 'cvxnn[plot]'", markup=False)
         return
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    axes = cvxnn.plot_convergence(solution)
-    save_figure(axes[0].figure, output)
-    plt.close(axes[0].figure)
+    save_plot(cvxnn.plot_convergence(solution), output)
     console.print(f"Convergence drawn to {output}")

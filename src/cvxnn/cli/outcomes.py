@@ -1,6 +1,8 @@
-"""How commands end: exit codes, and failures with a message."""
+"""How commands end: exit codes, failures with a message, and what a failure has to know."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import click
 
@@ -24,3 +26,21 @@ class Failure(click.ClickException):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         vars(self)["exit_code"] = exit_code  # click has one for the class
+
+
+@dataclass
+class Run:
+    """One run of a command, as its end has to know it.
+
+    as_json : whether the answer, or the error, is to be JSON.
+    written : names of the files written so far.
+    interrupted : the exit code of an interrupt: that of Ctrl-C, or of a termination.
+    """
+
+    as_json: bool
+    written: list[str] = field(default_factory=list)
+    interrupted: int = INTERRUPTED
+
+
+def current_run() -> Run:
+    return click.get_current_context().find_root().obj

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -25,10 +26,13 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from cvxnn.arrays import Array, Matrix
+from cvxnn.certificates import Certificate
 from cvxnn.estimators.docs import describe
 from cvxnn.estimators.posing import Fit, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import (
+    ClassWeight,
     Labels,
     Targets,
     Values,
@@ -37,46 +41,59 @@ from cvxnn.estimators.targets import (
     probabilities,
 )
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.patterns import warn_about_small
+from cvxnn.patterns import GateDistribution, warn_about_small
 from cvxnn.problems import CGReLU, CReLU
+from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 from cvxnn.solvers.driver import solve
-from cvxnn.solvers.results import Solution, Status
+from cvxnn.solvers.results import Progress, Solution, Start, Status
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 N_PATTERNS = 500
+Seed: TypeAlias = int | np.random.RandomState | None
 
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """Who wants to know how far a fit is.
+    """Callbacks that follow a fit, and names for its messages.
 
     on_iteration : called with the solver's progress.
-    on_fold : called with the number of folds done, and their total.
-    column_names : for messages, where X has none.
+    on_fold : called with the number of folds done, and with the number of all folds.
+    column_names : names of the columns, used where X has none.
     """
 
-    on_iteration: Callable[[Any], object] | None = None
+    on_iteration: Callable[[Progress], object] | None = None
     on_fold: Callable[[int, int], object] | None = None
     column_names: Sequence[str] | None = None
 
 
 def train(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, watch: Watch | None = None
+    estimator: NetworkEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    watch: Watch | None = None,
 ) -> Fit:
-    """Fit an estimator, as its method `fit` does, and hand out the program and its solution."""
+    """Fit an estimator, as its method `fit` does, and return the program and its solution."""
     return estimator._train(X, y, sample_weight, watch or Watch())
 
 
 def posed_program(
-    estimator: Any, X: Any, y: Any, sample_weight: Any = None, alpha: float = 1.0
+    estimator: NetworkEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+    alpha: float = 1.0,
 ) -> Posed:
     """The program that an estimator would solve for these rows."""
     posing, given, _ = estimator._read(X, y, sample_weight)
     return posing.pose(given.merged(), alpha)
 
 
-def take(estimator: Any, fit: Fit) -> None:
-    """Give an estimator the attributes of a fit."""
+def take(estimator: NetworkEstimator, fit: Fit) -> None:
+    """Set the attributes that a fit leaves on an estimator."""
     solution, targets = fit.solution, fit.posed.targets
     estimator.network_ = fit.posed.network(solution)
     estimator.certificate_ = solution.certificate
@@ -89,8 +106,8 @@ def take(estimator: Any, fit: Fit) -> None:
         estimator.classes_ = targets.classes
 
 
-def unread_parameters(estimator: Any) -> Iterator[tuple[str, str]]:
-    """Parameters that others make meaningless, and why."""
+def unread_parameters(estimator: NetworkEstimator) -> Iterator[tuple[str, str]]:
+    """Parameters that have no effect because of others, and why."""
     if getattr(estimator, "huber_delta", None) is not None and estimator.loss != "huber":
         yield "huber_delta", f"loss={estimator.loss!r} has no threshold"
     if getattr(estimator, "alphas", None) is not None:
@@ -100,12 +117,32 @@ def unread_parameters(estimator: Any) -> Iterator[tuple[str, str]]:
 class NetworkEstimator(BaseEstimator):
     """Parameters, fitting and prediction; subclasses say which problem, and what targets are."""
 
-    _problem: ClassVar[Any]  # CGReLU or CReLU
+    _problem: ClassVar[type[CReLU] | type[CGReLU]]
     # Rows that need no validation: those of a fold, which were validated with all the others.
-    _validated_rows: Any = None
-    network_: TwoLayerNetwork
+    _validated_rows: Matrix | None = None
+    _start: Start  # kept by warm_start, for the next fit
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    n_patterns: int
+    loss: str
+    fit_intercept: bool
+    scale: bool
+    gates: GateDistribution | None
+    solver: str | Solver
+    tol: float
+    max_iter: int | None
+    warm_start: bool
+    random_state: Seed
+
+    network_: TwoLayerNetwork
+    certificate_: Certificate
+    alpha_: float
+    lambda_max_: float
+    converged_: bool
+    n_iter_: int
+    n_patterns_: int
+    history_: tuple[Progress, ...]
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         "n_patterns": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "scale": ["boolean"],
@@ -117,17 +154,22 @@ class NetworkEstimator(BaseEstimator):
         "random_state": ["random_state"],
     }
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
-    def _train(self, X: Any, y: Any, sample_weight: Any, watch: Watch) -> Fit:
+    def _train(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, watch: Watch
+    ) -> Fit:
         raise NotImplementedError
 
-    def _read(self: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Posing, Rows, np.ndarray]:
-        """How the program is posed, and validated rows with their targets, encoded and as given."""
-        X, y = validate_data(
+    def _read(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Posing, Rows, np.ndarray]:
+        """How the program is posed, the validated rows with encoded targets, and the validated
+        targets before encoding."""
+        data, targets = validate_data(
             self,
             X,
             self._flattened(y),
@@ -137,17 +179,17 @@ class NetworkEstimator(BaseEstimator):
             y_numeric=isinstance(self, RegressorMixin),
             ensure_min_samples=2,
         )
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        posing = Posing.of_fit(self, self._targets(y, weight))
-        return posing, posing.rows(X, y, weight), y
+        weight = _check_sample_weight(sample_weight, data, ensure_non_negative=True)
+        posing = Posing.of_fit(self, self._targets(targets, weight))
+        return posing, posing.rows(data, targets, weight), targets
 
-    def _flattened(self, y: Any) -> Any:
+    def _flattened(self, y: ArrayLike) -> ArrayLike:
         return y
 
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
         raise NotImplementedError
 
-    def _outputs(self, X: Any) -> np.ndarray:
+    def _outputs(self, X: ArrayLike) -> np.ndarray:
         """The outputs of the network for raw rows."""
         check_is_fitted(self)
         if X is not self._validated_rows:
@@ -155,8 +197,8 @@ class NetworkEstimator(BaseEstimator):
         return self.network_.predict(X)
 
     def _warn_about_unread(self) -> None:
-        """A grid of settings may well go over some that others make meaningless, so that they are
-        no error here; those at their default need not have been given."""
+        """Warn about parameters without effect. They are no error, because a grid search may well
+        combine settings like that. Parameters at their default count as not given."""
         defaults = signature(type(self).__init__).parameters
         for name, why in unread_parameters(self):
             if getattr(self, name) != defaults[name].default:
@@ -164,10 +206,16 @@ class NetworkEstimator(BaseEstimator):
                 warnings.warn(message, UserWarning, stacklevel=5)
 
     def _solve(
-        self: Any, posed: Posed, rows: Rows, largest: float, watch: Watch, start: Any = None
+        self,
+        posed: Posed,
+        rows: Rows,
+        largest: float,
+        watch: Watch,
+        start: Array | Start | None = None,
     ) -> Fit:
         """Solve the program of the distinct raw rows, and take its network. `largest` is the
-        program's lambda_max; `start` are weights to start from, unless an earlier fit has some."""
+        program's lambda_max; `start` are weights to start from, unless warm_start has kept those
+        of an earlier fit."""
         if self.scale:
             names = getattr(self, "feature_names_in_", watch.column_names)
             warn_about_small(rows.X, posed.numbers.columns.spread, names, stacklevel=6)
@@ -190,17 +238,17 @@ class NetworkEstimator(BaseEstimator):
         fit = Fit(posed, solution)
         take(self, fit)
         self.lambda_max_ = largest
-        vars(self).pop("_start", None)
+        self.__dict__.pop("_start", None)
         if self.warm_start:
             self._start = solution.start()
         return fit
 
 
-def _warn_about(solution: Solution, estimator: Any) -> None:
+def _warn_about(solution: Solution, estimator: NetworkEstimator) -> None:
     gap, tol = solution.certificate.relative_gap, estimator.tol
     advice = {
         Status.MAX_ITER: "raise max_iter or tol, or alpha",
-        Status.INTERRUPTED: "it was interrupted, and this is the best point until then",
+        Status.INTERRUPTED: "it was interrupted, and this is the best point so far",
     }.get(solution.status, "raise tol or alpha")
     warnings.warn(
         f"{type(estimator).__name__} did not converge: its relative duality gap is {gap:.2g}, "
@@ -224,50 +272,55 @@ def _warn_about_zero(solution: Solution, largest: float) -> None:
             f"all neurons are zero: the constant model is within tol, its relative duality gap is "
             f"{gap:.2g}; take a smaller tol or alpha"
         )
-    else:  # which has been warned about
+    else:  # the warning that it did not converge is enough
         return
     warnings.warn(message, UserWarning, stacklevel=6)
 
 
-class Regression(RegressorMixin):
+class Regression(RegressorMixin, NetworkEstimator):
     """Values of one target, or of several."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    huber_delta: float
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **NetworkEstimator._parameter_constraints,
         "loss": [StrOptions({"squared", "huber"})],
         "huber_delta": [Interval(Real, 0, None, closed="neither")],
     }
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
-    def _targets(self: Any, y: np.ndarray, weight: np.ndarray) -> Values:
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Values:
         if not np.any(weight > 0):
             raise ValueError("sample_weight is zero for all samples")
         return Values(self.loss, self.huber_delta, flat=y.ndim == 1)
 
-    def predict(self: Any, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """The outputs of the network: (n,), or (n, C) if there were several targets."""
         return self._outputs(X)
 
 
-class Classification(ClassifierMixin):
+class Classification(ClassifierMixin, NetworkEstimator):
     """Labels of two classes, or of more."""
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    class_weight: ClassWeight
+    classes_: np.ndarray
+
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **NetworkEstimator._parameter_constraints,
         "loss": [StrOptions({"log", "squared"})],
         "class_weight": [dict, StrOptions({"balanced"}), None],
     }
 
-    def _flattened(self, y: Any) -> Any:
+    def _flattened(self, y: ArrayLike) -> ArrayLike:
         return column_or_1d(y, warn=True)
 
-    def _targets(self: Any, y: np.ndarray, weight: np.ndarray) -> Labels:
+    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Labels:
         check_classification_targets(y)
-        classes = np.unique(y[weight > 0])  # a class of weight zero is none
+        classes = np.unique(y[weight > 0])  # rows of weight zero do not count
         if len(classes) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but y has one class"
@@ -275,27 +328,29 @@ class Classification(ClassifierMixin):
             )
         return Labels(classes, self.loss, self.class_weight)
 
-    def decision_function(self: Any, X: Any) -> np.ndarray:
+    def decision_function(self, X: ArrayLike) -> np.ndarray:
         """The outputs of the network: (n,) for two classes, positive for the second one, else
         (n, C). With the log-loss they are logits."""
         return self._outputs(X)
 
-    def predict(self: Any, X: Any) -> np.ndarray:
+    def predict(self, X: ArrayLike) -> np.ndarray:
+        """The predicted labels: (n,)."""
         places = predicted_classes(self._outputs(X))
         return self.classes_[places]
 
-    def _has_probabilities(self: Any) -> bool:
+    def _has_probabilities(self) -> bool:
         if self.loss == "log":
             return True
-        raise AttributeError("probabilities need loss='log'; the scores of loss='squared' are none")
+        raise AttributeError(f"probabilities need loss='log', but this is loss={self.loss!r}")
 
     @available_if(_has_probabilities)
-    def predict_proba(self: Any, X: Any) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """The probabilities of the classes: (n, C)."""
         return probabilities(self._outputs(X))
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self: Any, X: Any) -> np.ndarray:
+    def predict_log_proba(self, X: ArrayLike) -> np.ndarray:
+        """The logarithms of these probabilities, exact where they round to 0 or 1: (n, C)."""
         return log_probabilities(self._outputs(X))
 
 
@@ -303,16 +358,16 @@ _KINDS = {
     CReLU: "two-layer ReLU network",
     CGReLU: "two-layer gated ReLU network, whose neurons are switched by fixed random gates",
 }
-Class = TypeVar("Class", bound=type)
+Class = TypeVar("Class", bound=type[NetworkEstimator])
 
 
 def public(cls: Class) -> Class:
-    """A class of the package's interface: it says what it does, and where users find it, so that
-    pickles of it do not depend on the file it is written in."""
+    """Make a class part of the public interface: give it a docstring, and the module where users
+    find it, so that pickles do not depend on the file it is written in."""
     cls.__module__ = "cvxnn.estimators"
     cls.__doc__ = describe(
-        _KINDS[cls._problem],  # type: ignore[attr-defined]
-        list(signature(cls.__init__).parameters)[1:],  # type: ignore[misc]
+        _KINDS[cls._problem],
+        list(signature(cls).parameters),
         classifier=issubclass(cls, ClassifierMixin),
     )
     return cls

@@ -1,24 +1,25 @@
 """The estimators that choose alpha by cross-validation.
 
-The program of all rows is posed once. It gives the grid of strengths and, at the one that is
-chosen, the final fit, which starts from the solution that the first fold has there: both programs
-have the same gates, and nearly the same rows.
+The program of all rows is posed once. It gives the grid of strengths and, at the strength that is
+chosen, the final fit. That fit starts from the first fold's solution at this strength: both
+programs have the same gates, and nearly the same rows.
 
-A row, with its whole weight, goes into one fold. Equal rows are different rows, as they are in the
-data to come: tables whose rows repeat are tested on rows that repeat training rows.
+A row goes into one fold with its whole weight. Equal rows may go into different folds: in a table
+whose rows repeat, new rows will repeat training rows as well, and the folds should show that.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
 from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import StratifiedKFold, check_cv
@@ -29,26 +30,54 @@ from cvxnn.estimators.base import (
     Classification,
     NetworkEstimator,
     Regression,
+    Seed,
     Watch,
     public,
     take,
 )
 from cvxnn.estimators.posing import Fit, Neurons, Posing
 from cvxnn.estimators.rows import Rows, Scaling
-from cvxnn.estimators.targets import Targets, mean_log_likelihood, predicted_classes
+from cvxnn.estimators.targets import (
+    ClassWeight,
+    Scorer,
+    Targets,
+    mean_log_likelihood,
+    predicted_classes,
+)
 from cvxnn.paths import path
+from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU, lambda_max
+from cvxnn.solvers.base import Solver
+
+if TYPE_CHECKING:
+    from sklearn.model_selection import BaseCrossValidator
 
 N_ALPHAS, EPS, N_FOLDS = 15, 3e-3, 5
-MIN_LOSS = 1e-3  # of the zero model's, below which nothing is left to fit
+MIN_LOSS = 1e-3  # a path ends below this share of the zero model's loss: little is left to fit
 
-Fold = tuple[np.ndarray, np.ndarray]  # the rows to train on, and those to test on
+Fold: TypeAlias = tuple[np.ndarray, np.ndarray]  # the rows to train on, and those to test on
+Folds: TypeAlias = "int | BaseCrossValidator | Iterable[Fold] | None"
 
 
-class _CrossValidated(NetworkEstimator):
+class CrossValidated(NetworkEstimator):
     """alpha is chosen by cross-validation, on warm-started paths from lambda_max down."""
 
-    _own_constraints: ClassVar[dict[str, list[Any]]] = {
+    alphas: ArrayLike | None
+    n_alphas: int
+    eps: float
+    cv: Folds
+    scoring: str | Scorer | None
+    rule: str
+    n_jobs: int | None
+
+    alphas_: np.ndarray
+    scorer_: Scorer
+    cv_scores_: np.ndarray
+    cv_neurons_: np.ndarray
+    best_index_: int
+    best_score_: float
+
+    _own_constraints: ClassVar[dict[str, list[object]]] = {
         "alphas": ["array-like", None],
         "n_alphas": [Interval(Integral, 1, None, closed="left")],
         "eps": [Interval(Real, 0, 1, closed="neither")],
@@ -58,7 +87,7 @@ class _CrossValidated(NetworkEstimator):
         "n_jobs": [None, Integral],
     }
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Choose alpha by cross-validation, then train on all rows.
 
         X : (n, d) numbers: an array, a DataFrame, or a sparse CSR matrix.
@@ -69,17 +98,19 @@ class _CrossValidated(NetworkEstimator):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def _train(self: Any, X: Any, y: Any, sample_weight: Any, watch: Watch) -> Fit:
+    def _train(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, watch: Watch
+    ) -> Fit:
         self._warn_about_unread()
-        posing, given, y = self._read(X, y, sample_weight)
+        posing, given, targets = self._read(X, y, sample_weight)
         rows = given.merged()
         posed = posing.pose(rows)
         largest = lambda_max(posed.problem)
         alphas = self._grid(largest)
         scorer = self._scorer(posing.targets)
         comparison = _Comparison(self._bare(), posing, posed.numbers.targets, alphas, scorer)
-        folds = self._folds(given, y, posing.seed)
-        results = self._over_folds(comparison, given, y, folds, watch)
+        folds = self._folds(given, targets, posing.seed)
+        results = self._over_folds(comparison, given, targets, folds, watch)
         self.alphas_, self.scorer_ = alphas, scorer
         self.cv_scores_ = np.array([result.scores for result in results])
         self.cv_neurons_ = np.array([result.n_active for result in results])
@@ -89,22 +120,22 @@ class _CrossValidated(NetworkEstimator):
         start = results[0].neurons[best].weights(posed.problem)
         return self._solve(posed, rows, largest, watch, start)
 
-    def _bare(self) -> Any:
-        """This estimator for a worker: without what an earlier fit has left, and without names of
-        columns, because the rows of folds are arrays."""
+    def _bare(self) -> Self:
+        """A copy for a worker: without what an earlier fit has left, and without column names,
+        because the rows of folds are arrays."""
         other = copy(self)
         for name in [name for name in vars(self) if name.endswith("_") or name == "_start"]:
             delattr(other, name)
         return other
 
-    def _folds(self: Any, given: Rows, y: np.ndarray, seed: int) -> list[Fold]:
+    def _folds(self, given: Rows, y: np.ndarray, seed: int | None) -> list[Fold]:
         if self.cv is None or isinstance(self.cv, Integral):
             n_folds = int(self.cv or N_FOLDS)
             return list(_default_folds(given, n_folds, seed, is_classifier(self)))
         return list(_own_folds(self.cv, given, y))
 
     def _over_folds(
-        self: Any,
+        self,
         comparison: _Comparison,
         given: Rows,
         y: np.ndarray,
@@ -112,7 +143,7 @@ class _CrossValidated(NetworkEstimator):
         watch: Watch,
     ) -> list[_Result]:
         """The results of all folds, in their order."""
-        # not every back end hands results out one by one, so that is asked for only if needed
+        # not every back end of joblib can return results one by one: ask for it only if needed
         return_as = "list" if watch.on_fold is None else "generator"
         results = []
         for result in Parallel(n_jobs=self.n_jobs, return_as=return_as)(
@@ -124,14 +155,14 @@ class _CrossValidated(NetworkEstimator):
                 watch.on_fold(len(results), len(folds))
         return results
 
-    def _scorer(self: Any, targets: Targets) -> Any:
+    def _scorer(self, targets: Targets) -> Scorer:
         if self.scoring is None:
             return targets.default_scorer
-        if self.scoring == "neg_log_loss":  # scikit-learn's wants all classes in every fold
+        if self.scoring == "neg_log_loss":  # scikit-learn's own needs all classes in every fold
             return mean_log_likelihood
         return check_scoring(self, scoring=self.scoring)
 
-    def _grid(self: Any, largest: float) -> np.ndarray:
+    def _grid(self, largest: float) -> np.ndarray:
         if self.alphas is not None:
             grid = np.sort(np.asarray(self.alphas, dtype=np.float64).reshape(-1))[::-1]
             if len(grid) == 0 or not np.all(np.isfinite(grid)) or grid[-1] <= 0:
@@ -142,12 +173,12 @@ class _CrossValidated(NetworkEstimator):
         return np.geomspace(largest, self.eps * largest, self.n_alphas + 1)[1:]
 
 
-def _default_folds(rows: Rows, n_folds: int, seed: int, stratified: bool) -> Iterator[Fold]:
-    """Shuffled folds, of all classes where there are any. A class that would be missing from the
-    training rows is not tested.
+def _default_folds(rows: Rows, n_folds: int, seed: int | None, stratified: bool) -> Iterator[Fold]:
+    """Shuffled folds, stratified by class for a classifier. Rows whose class would be missing from
+    the training rows are trained on, not tested.
 
-    The content of a row decides its fold, together with its number among equal rows: the rows are
-    shuffled in an order of their own, so that the order in which they were given has no say.
+    Rows are sorted by content before they are shuffled, so that folds do not depend on the order in
+    which the rows were given.
     """
     order = rows.in_order()
     labels = np.zeros(len(order), dtype=int)
@@ -171,8 +202,10 @@ def _default_folds(rows: Rows, n_folds: int, seed: int, stratified: bool) -> Ite
         yield order[np.concatenate([train, test[lost]])], order[test[~lost]]
 
 
-def _own_folds(cv: Any, rows: Rows, y: np.ndarray) -> Iterator[Fold]:
-    """The folds of a user's splitter, which sees the rows as they came."""
+def _own_folds(
+    cv: BaseCrossValidator | Iterable[Fold], rows: Rows, y: np.ndarray
+) -> Iterator[Fold]:
+    """The folds of a user's splitter, which sees the rows as they were given."""
     for train, test in check_cv(cv).split(rows.X, y):
         train, test = np.asarray(train), np.asarray(test)
         yield train[rows.weight[train] > 0], test[rows.weight[test] > 0]
@@ -180,8 +213,8 @@ def _own_folds(cv: Any, rows: Rows, y: np.ndarray) -> Iterator[Fold]:
 
 @dataclass(frozen=True, eq=False)
 class _Result:
-    """Of one fold, for each alpha: the score, the number of neurons, and these neurons. Where a
-    path ends early, with nothing left to fit, the last point stands for the rest."""
+    """What one fold gives for each alpha: the score, the number of neurons, and these neurons. If a
+    path ends early, with nothing left to fit, its last point stands for the rest."""
 
     scores: list[float]
     n_active: list[int]
@@ -190,21 +223,21 @@ class _Result:
 
 @dataclass(frozen=True, eq=False)
 class _Comparison:
-    """Of many alphas, on one fold at a time; it may travel to another process.
+    """A comparison of many alphas on one fold at a time, which may run in another process.
 
-    estimator : what is scored, with another network each time.
+    estimator : the one to be scored; each alpha gives a copy of it another network.
     units : how targets are scaled, in every fold as in the final fit.
     """
 
-    estimator: Any
+    estimator: NetworkEstimator
     posing: Posing
     units: Scaling
     alphas: np.ndarray
-    scorer: Any
+    scorer: Scorer
 
     def on(self, train: Rows, test: Rows, y: np.ndarray) -> _Result:
-        """Follow a path on the training rows, and score its points on the others; y are the targets
-        of these, as they were given."""
+        """Follow a path on the training rows, and score its points on the test rows, whose targets
+        are y before encoding."""
         posed = self.posing.pose(train.merged(), targets=self.units)
         points = path(
             posed.problem,
@@ -216,7 +249,7 @@ class _Comparison:
             on_failure="ignore",
         )
         if points.interrupted:
-            raise KeyboardInterrupt  # the path keeps its points, but a choice needs all of them
+            raise KeyboardInterrupt  # the path has kept some points, but a choice needs them all
         scores = []
         for point in points:
             candidate = copy(self.estimator)
@@ -240,20 +273,20 @@ def _choose(scores: np.ndarray, rule: str) -> int:
     return int(np.flatnonzero(mean >= mean[best] - error)[0])
 
 
-class _RegressorCV(Regression, _CrossValidated):
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+class _RegressorCV(Regression, CrossValidated):
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **Regression._parameter_constraints,
-        **_CrossValidated._own_constraints,
+        **CrossValidated._own_constraints,
     }
 
     def __init__(
         self,
         *,
-        alphas: Any = None,
+        alphas: ArrayLike | None = None,
         n_alphas: int = N_ALPHAS,
         eps: float = EPS,
-        cv: Any = None,
-        scoring: Any = None,
+        cv: Folds = None,
+        scoring: str | Scorer | None = None,
         rule: str = "best",
         n_jobs: int | None = None,
         n_patterns: int = N_PATTERNS,
@@ -261,12 +294,12 @@ class _RegressorCV(Regression, _CrossValidated):
         huber_delta: float = 1.35,
         fit_intercept: bool = True,
         scale: bool = True,
-        gates: Any = None,
-        solver: Any = "auto",
+        gates: GateDistribution | None = None,
+        solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.alphas = alphas
         self.n_alphas = n_alphas
@@ -288,33 +321,33 @@ class _RegressorCV(Regression, _CrossValidated):
         self.random_state = random_state
 
 
-class _ClassifierCV(Classification, _CrossValidated):
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+class _ClassifierCV(Classification, CrossValidated):
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **Classification._parameter_constraints,
-        **_CrossValidated._own_constraints,
+        **CrossValidated._own_constraints,
     }
 
     def __init__(
         self,
         *,
-        alphas: Any = None,
+        alphas: ArrayLike | None = None,
         n_alphas: int = N_ALPHAS,
         eps: float = EPS,
-        cv: Any = None,
-        scoring: Any = None,
+        cv: Folds = None,
+        scoring: str | Scorer | None = None,
         rule: str = "best",
         n_jobs: int | None = None,
         n_patterns: int = N_PATTERNS,
         loss: str = "log",
-        class_weight: Any = None,
+        class_weight: ClassWeight = None,
         fit_intercept: bool = True,
         scale: bool = True,
-        gates: Any = None,
-        solver: Any = "auto",
+        gates: GateDistribution | None = None,
+        solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.alphas = alphas
         self.n_alphas = n_alphas

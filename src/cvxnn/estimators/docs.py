@@ -10,45 +10,48 @@ PARAMETERS = {
     "alphas": """array-like or None, default=None
     The strengths to choose from; None for a geometric grid below lambda_max.""",
     "n_alphas": """int, default=15
-    Points of that grid.""",
+    Number of strengths on that grid.""",
     "eps": """float, default=3e-3
-    Its smallest point, relative to lambda_max.""",
+    The smallest strength on that grid, relative to lambda_max.""",
     "cv": """int, splitter or iterable, default=None
-    Folds; None for 5. Given as a number, they are shuffled with `random_state`, of all classes
-    alike. A row goes into one fold with its whole weight, and equal rows may go into different
-    ones. The order of the rows does not matter. Other folds are taken as they are.""",
+    Number of folds, None for 5, or the folds themselves. A number gives folds that are shuffled
+    with `random_state`, stratified by class, and independent of the order of the rows. A row goes
+    into one fold with its whole weight; equal rows may go into different folds.""",
     "scoring": """str, callable or None, default=None
-    What to choose by, as in scikit-learn; a function has to take `sample_weight`. None is the
-    log-likelihood for the log-loss, accuracy for classifiers with the squared loss, and r2 for
-    regressors.""",
+    The score to choose by, as in scikit-learn; a function must accept `sample_weight`. None is
+    the log-likelihood for the log-loss, accuracy for classifiers with the squared loss, and r2
+    for regressors.""",
     "rule": """{"best", "one_se"}, default="best"
-    The alpha with the best mean score, or the largest whose mean is within one standard error.""",
+    The alpha with the best mean score, or the largest alpha whose mean score is within one
+    standard error of it.""",
     "n_jobs": """int or None, default=None
-    Folds at a time, through joblib.""",
+    Number of folds to run at the same time, through joblib.""",
     "n_patterns": """int, default=500
-    Activation patterns to sample. The program, and what is proven, is over these.""",
+    Number of activation patterns to sample. What is proven is about networks with these
+    patterns.""",
     "class_weight": """dict, "balanced" or None, default=None
-    Weights of the classes, multiplied with sample weights.""",
+    Weights of the classes; they multiply the sample weights.""",
     "huber_delta": """float, default=1.35
     Residual, in standard deviations of the target, beyond which the Huber loss is linear.
-    Only loss="huber" reads it.""",
+    It has no effect on other losses.""",
     "fit_intercept": """bool, default=True
-    Give hidden neurons and outputs a bias. That of an output is not penalised.""",
+    Give hidden neurons and outputs a bias. The bias of an output is not penalised.""",
     "scale": """bool, default=True
-    Pose the program on columns (and targets of a regression) of zero mean and unit variance.
-    The network takes raw rows all the same. Columns of sparse matrices are divided only.""",
+    Train on columns (and targets of a regression) of zero mean and unit variance. The network
+    itself takes raw rows. Columns of sparse matrices are only divided, which keeps their
+    zeros.""",
     "gates": """gate distribution or None, default=None
-    Where patterns come from, such as `SparseGates(3)`; None for Gaussian gates.""",
+    How to sample the patterns, for instance `SparseGates(3)`; None for Gaussian gates.""",
     "solver": """str or solver, default="auto"
     As for `cvxnn.solve`.""",
     "tol": """float, default=1e-4
     Relative duality gap at which training ends.""",
     "max_iter": """int or None, default=None
-    Iterations, None for the solver's own limit.""",
+    Largest number of iterations; None for the solver's own limit.""",
     "warm_start": """bool, default=False
-    Start from the last fit, if its program had the same shape.""",
+    Start from the weights of the last fit, if its program had the same shape.""",
     "random_state": """int, RandomState instance or None, default=0
-    Of the patterns, and of the folds. Equal numbers give equal fits, to the last bit.""",
+    Seed for the patterns and the folds. Equal seeds give equal fits, to the last bit.""",
 }
 LOSS = {
     True: """{"log", "squared"}, default="log"
@@ -59,20 +62,20 @@ LOSS = {
 }
 ATTRIBUTES = {
     "network_": "ReLUNetwork or GatedReLUNetwork, for raw rows and raw outputs.",
-    "certificate_": "Certificate of the convex program, over the sampled patterns, as scaled.",
+    "certificate_": "Certificate of the convex program over the sampled patterns, on scaled data.",
     "alpha_": "The strength that was used.",
     "lambda_max_": "The smallest strength for which the model is constant.",
     "converged_": "Whether the certificate meets `tol`.",
-    "n_iter_": "Iterations.",
-    "n_patterns_": "Distinct patterns.",
-    "history_": "One record an iteration: objective, lower bound, gap, passes over the data.",
+    "n_iter_": "Number of iterations.",
+    "n_patterns_": "Number of distinct patterns.",
+    "history_": "One record for each iteration: objective, lower bound, gap, passes over the data.",
     "alphas_": "The strengths compared, in falling order.",
     "cv_scores_": "Their scores: (folds, strengths).",
-    "cv_neurons_": "The neurons of the models that were scored: (folds, strengths).",
-    "best_index_, best_score_": "Of the chosen one; the score is the mean over the folds.",
-    "scorer_": "What the scores were made with.",
+    "cv_neurons_": "The numbers of neurons of the models that were scored: (folds, strengths).",
+    "best_index_, best_score_": "Place of the chosen strength, and its mean score over the folds.",
+    "scorer_": "The function that computed the scores.",
     "classes_": "The labels.",
-    "n_features_in_, feature_names_in_": "Of the columns.",
+    "n_features_in_, feature_names_in_": "Number and names of the columns.",
 }
 CV_ONLY = {"alphas_", "cv_scores_", "cv_neurons_", "best_index_, best_score_", "scorer_"}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar, Self
 
+from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
@@ -13,11 +14,15 @@ from cvxnn.estimators.base import (
     Classification,
     NetworkEstimator,
     Regression,
+    Seed,
     Watch,
     public,
 )
 from cvxnn.estimators.posing import Fit
+from cvxnn.estimators.targets import ClassWeight
+from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU, lambda_max
+from cvxnn.solvers.base import Solver
 
 ALPHA = 1e-2
 
@@ -25,11 +30,13 @@ ALPHA = 1e-2
 class _Plain(NetworkEstimator):
     """One value of alpha."""
 
-    _own_constraints: ClassVar[dict[str, list[Any]]] = {
+    alpha: float
+
+    _own_constraints: ClassVar[dict[str, list[object]]] = {
         "alpha": [Interval(Real, 0, None, closed="left")]
     }
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train the network.
 
         X : (n, d) numbers: an array, a DataFrame, or a sparse CSR matrix.
@@ -40,7 +47,9 @@ class _Plain(NetworkEstimator):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def _train(self: Any, X: Any, y: Any, sample_weight: Any, watch: Watch) -> Fit:
+    def _train(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, watch: Watch
+    ) -> Fit:
         self._warn_about_unread()
         posing, given, _ = self._read(X, y, sample_weight)
         rows = given.merged()
@@ -49,7 +58,7 @@ class _Plain(NetworkEstimator):
 
 
 class _PlainRegressor(Regression, _Plain):
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **Regression._parameter_constraints,
         **_Plain._own_constraints,
     }
@@ -63,12 +72,12 @@ class _PlainRegressor(Regression, _Plain):
         huber_delta: float = 1.35,
         fit_intercept: bool = True,
         scale: bool = True,
-        gates: Any = None,
-        solver: Any = "auto",
+        gates: GateDistribution | None = None,
+        solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.alpha = alpha
         self.n_patterns = n_patterns
@@ -85,7 +94,7 @@ class _PlainRegressor(Regression, _Plain):
 
 
 class _PlainClassifier(Classification, _Plain):
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+    _parameter_constraints: ClassVar[dict[str, list[object]]] = {
         **Classification._parameter_constraints,
         **_Plain._own_constraints,
     }
@@ -96,15 +105,15 @@ class _PlainClassifier(Classification, _Plain):
         *,
         n_patterns: int = N_PATTERNS,
         loss: str = "log",
-        class_weight: Any = None,
+        class_weight: ClassWeight = None,
         fit_intercept: bool = True,
         scale: bool = True,
-        gates: Any = None,
-        solver: Any = "auto",
+        gates: GateDistribution | None = None,
+        solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
         warm_start: bool = False,
-        random_state: Any = 0,
+        random_state: Seed = 0,
     ) -> None:
         self.alpha = alpha
         self.n_patterns = n_patterns

@@ -11,51 +11,54 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, Matrix
 from cvxnn.cones.singular import PatternWarning
 from cvxnn.estimators.rows import Numbers, Rows, Scaling
 from cvxnn.estimators.targets import Targets, targets_of
 from cvxnn.networks import TwoLayerNetwork
-from cvxnn.patterns import Patterns, sample_patterns
-from cvxnn.problems import ConvexProblem, CReLU
+from cvxnn.patterns import GateDistribution, Patterns, sample_patterns
+from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.solvers.results import Solution
+
+if TYPE_CHECKING:
+    from cvxnn.estimators.base import NetworkEstimator
 
 
 @dataclass(frozen=True, eq=False)
 class Posing:
     """How the program of an estimator is posed.
 
-    problem : CReLU or CGReLU.
+    problem : the class of the program.
     targets : what they mean.
-    seed : of the patterns; None for a fitted estimator, whose patterns have been sampled.
+    seed : for the patterns; None for a fitted estimator, whose patterns are already sampled.
     The rest are the parameters of the estimator.
     """
 
-    problem: Any
+    problem: type[CReLU] | type[CGReLU]
     targets: Targets
     n_patterns: int
-    gates: Any
+    gates: GateDistribution | None
     fit_intercept: bool
     scale: bool
     seed: int | None
 
     @classmethod
-    def of_fitted(cls, estimator: Any) -> Posing:
+    def of_fitted(cls, estimator: NetworkEstimator) -> Posing:
         return cls._of(estimator, targets_of(estimator), None)
 
     @classmethod
-    def of_fit(cls, estimator: Any, targets: Targets) -> Posing:
-        """That of an estimator which is about to be fitted, with a seed from its random state."""
+    def of_fit(cls, estimator: NetworkEstimator, targets: Targets) -> Posing:
+        """For an estimator that is about to be fitted; the seed comes from its random state."""
         seed = check_random_state(estimator.random_state).randint(np.iinfo(np.int32).max)
         return cls._of(estimator, targets, int(seed))
 
     @classmethod
-    def _of(cls, estimator: Any, targets: Targets, seed: int | None) -> Posing:
+    def _of(cls, estimator: NetworkEstimator, targets: Targets, seed: int | None) -> Posing:
         return cls(
             problem=estimator._problem,
             targets=targets,
@@ -66,7 +69,7 @@ class Posing:
             seed=seed,
         )
 
-    def rows(self, X: Any, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
+    def rows(self, X: Matrix, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
         """Raw rows with encoded targets, one for each row given."""
         weight = np.ones(X.shape[0]) if weight is None else weight
         return Rows(X, self.targets.encode(y), self.targets.row_weights(y, weight))
@@ -74,7 +77,8 @@ class Posing:
     def numbers(self, rows: Rows) -> Numbers:
         """What defines the program of distinct rows."""
         outputs = rows.Y.shape[1]
-        terms = 1 if self.targets.loss_settings["loss"] == "softmax" else outputs  # of each row
+        # the softmax loss has one term for each row, the others have one for each output
+        terms = 1 if self.targets.loss_settings["loss"] == "softmax" else outputs
         return Numbers(
             rows.weight / (rows.weight.sum() * terms),
             self._column_scaling(rows),
@@ -87,8 +91,9 @@ class Posing:
         return Scaling.of(rows.X, rows.weight, self.fit_intercept).of_columns()
 
     def pose(self, rows: Rows, alpha: float = 1.0, targets: Scaling | None = None) -> Posed:
-        """The program of distinct raw rows over sampled patterns. `targets` is how targets are
-        scaled, unless it is by these rows: the folds of a cross-validation share their units."""
+        """The program of distinct raw rows over sampled patterns. Targets are scaled by their own
+        mean and spread unless `targets` is given: all folds of a cross-validation share one scale,
+        or their losses could not be compared."""
         numbers = self.numbers(rows)
         if targets is not None:
             numbers = replace(numbers, targets=targets)
@@ -101,7 +106,8 @@ class Posing:
             random_state=self.seed,
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", category=PatternWarning)  # replaced, as is right
+            # singular patterns are replaced, which is what estimators want
+            warnings.simplefilter("ignore", category=PatternWarning)
             problem = self.problem(
                 scaled.X,
                 scaled.Y,
@@ -133,8 +139,8 @@ class Posed:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A program and its solution: what `fit` makes an estimator of, and does not keep, because both
-    hold the training rows."""
+    """A program and its solution. Estimators do not keep them, because both hold the training
+    rows."""
 
     posed: Posed
     solution: Solution
@@ -142,7 +148,7 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Neurons:
-    """The non-zero blocks of a solution by their gates, which programs of other rows have as well.
+    """The non-zero blocks of a solution, by their gates: the programs of all folds share these.
 
     gates : (m, d + 1), the last column being the bias.
     sign : (m,), 0 or 1: which half of the blocks of C-ReLU; always 0 for C-GReLU.
@@ -162,8 +168,8 @@ class Neurons:
         return cls(_gates(problem.patterns)[pattern], sign, U[live])
 
     def weights(self, problem: ConvexProblem) -> Array:
-        """The blocks, each where the program has its gate, as a feasible start. The cones of other
-        rows are other cones, so that blocks of C-ReLU are projected."""
+        """A feasible start for another program: each block goes where that program has its gate.
+        Blocks of C-ReLU are projected, because other rows mean other cones."""
         place = {gate.tobytes(): i for i, gate in enumerate(_gates(problem.patterns))}
         U = problem.zero_weights()
         for gate, sign, block in zip(self.gates, self.sign, self.blocks, strict=True):
@@ -174,8 +180,8 @@ class Neurons:
 
 
 def _gates(patterns: Patterns) -> np.ndarray:
-    """One row a gate, with its bias. Sampled patterns have gates, and so have those that replace
-    singular ones."""
+    """One row for each gate, with its bias. Sampled patterns have gates, and so do the patterns
+    that replace singular ones."""
     gates, bias = patterns.gates, patterns.gate_bias
     if gates is None or bias is None:
         raise ValueError("the patterns have no gates")

@@ -1,34 +1,34 @@
 """The rows that estimators train on: distinct, weighted, and scaled.
 
-A row of weight w counts as w equal rows, so equal rows are merged and their weights added. Sums
-are made in an order that depends on nothing but the rows themselves, so that no result depends on
-the order in which rows are given. Columns
-are scaled by x -> (x - mean) / spread, with weighted means and spreads; `Scaling.undo` takes a
-network back to raw rows: W1 x' + b1 = (W1 / spread) x + b1 - W1 (mean / spread).
+A row of weight w counts as w equal rows, so equal rows are merged and their weights added. The
+order of summation depends on the rows alone, so that no result depends on the order in which they
+are given. Columns are scaled by x -> (x - mean) / spread, with weighted means and spreads;
+`Scaling.undo` takes a network back to raw rows: W1 x' + b1 = (W1 / spread) x + b1 -
+W1 (mean / spread).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy.sparse import csr_array
 
-from cvxnn.arrays import largest_entries
-from cvxnn.networks import GatedReLUNetwork
+from cvxnn.arrays import Matrix, largest_entries
+from cvxnn.networks import GatedReLUNetwork, SomeNetwork
 from cvxnn.patterns import SMALLEST
+from cvxnn.protocols import Problem
 from cvxnn.threads import cached_property
 
-AGREEMENT = 1e-9  # of numbers that were computed twice, on two machines perhaps
-_CONSTANT = 1e-13  # spread of a column, relative to its size, that is rounding
+AGREEMENT = 1e-9  # relative, of numbers computed twice, perhaps on two machines
+_CONSTANT = 1e-13  # a spread below this, relative to the size of the column, is rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows (n, d), their targets (n, C) and weights (n,)."""
 
-    X: Any
+    X: Matrix
     Y: np.ndarray
     weight: np.ndarray
 
@@ -44,15 +44,15 @@ class Rows:
         return Rows(self.X[first], self.Y[first], total)
 
     def in_order(self) -> np.ndarray:
-        """The rows of positive weight, sorted by content and, among equal ones, by weight. It is
-        the same sequence of rows in whatever order they are given."""
+        """The rows of positive weight, sorted by content, and equal rows by weight: the same
+        sequence in whatever order the rows are given."""
         order = np.lexsort((self.weight, self._contents[1]))
         return order[self.weight[order] > 0]
 
     @cached_property
     def _contents(self) -> tuple[np.ndarray, np.ndarray]:
         """First occurrences of distinct rows, sorted by content, and which one each row equals."""
-        if sparse.issparse(self.X):
+        if not isinstance(self.X, np.ndarray):
             return _distinct_sparse(self.X, self.Y)
         both = np.ascontiguousarray(np.column_stack([self.X, self.Y]) + 0.0)  # -0 is 0
         _, first, owner = np.unique(both, axis=0, return_index=True, return_inverse=True)
@@ -62,7 +62,7 @@ class Rows:
         return Rows(self.X[rows], self.Y[rows], self.weight[rows])
 
 
-def _distinct_sparse(X: Any, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _distinct_sparse(X: csr_array, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """First occurrences of distinct rows, sorted by content, and the one that each row equals."""
     X = X.copy()
     X.sum_duplicates()
@@ -89,9 +89,9 @@ class Scaling:
     spread: np.ndarray
 
     @classmethod
-    def of(cls, X: Any, weight: np.ndarray, centre: bool) -> Scaling:
+    def of(cls, X: Matrix, weight: np.ndarray, centre: bool) -> Scaling:
         share = weight / weight.sum()
-        if sparse.issparse(X):
+        if not isinstance(X, np.ndarray):
             mean = np.zeros(X.shape[1])
             size = largest_entries(X)
             size = np.where(size > 0, size, 1.0)
@@ -114,47 +114,52 @@ class Scaling:
         return cls(np.zeros(d), np.ones(d))
 
     def of_columns(self) -> Scaling:
-        """For features, whose weights are divided by the spread: columns that are so small that
-        these would overflow stay as they are, next to zero."""
+        """The scaling for features. Columns so small that weights divided by their spread would
+        overflow are left unscaled, and so stay close to zero."""
         small = self.spread < SMALLEST
         return Scaling(np.where(small, 0.0, self.mean), np.where(small, 1.0, self.spread))
 
-    def apply(self, X: Any) -> Any:
-        if sparse.issparse(X):
+    def apply(self, X: Matrix) -> Matrix:
+        if not isinstance(X, np.ndarray):
             return X.multiply(1 / self.spread).tocsr()
         return (X - self.mean) / self.spread
 
     def inverse(self) -> Scaling:
-        """From scaled columns to raw ones; its `undo` takes a network for raw rows to one for
-        scaled rows."""
+        """The way from scaled columns to raw ones; its `undo` turns a network for raw rows into one
+        for scaled rows."""
         return Scaling(-self.mean / self.spread, 1 / self.spread)
 
-    def undo(self, network: Any) -> Any:
-        """The network for raw rows of the one for scaled rows."""
+    def undo(self, network: SomeNetwork) -> SomeNetwork:
+        """The network for raw rows that equals the given one on scaled rows."""
         shift = self.mean / self.spread
-        parts: dict[str, Any] = {"W1": network.W1 / self.spread}
-        if network.b1 is not None:
-            parts["b1"] = network.b1 - network.W1 @ shift
+        b1 = None if network.b1 is None else network.b1 - network.W1 @ shift
         if isinstance(network, GatedReLUNetwork):
-            parts["gates"] = network.gates / self.spread[:, None]
-            parts["gate_bias"] = network.gate_bias - network.gates.T @ shift
-        return replace(network, **parts)
+            return replace(
+                network,
+                W1=network.W1 / self.spread,
+                b1=b1,
+                gates=network.gates / self.spread[:, None],
+                gate_bias=network.gate_bias - network.gates.T @ shift,
+            )
+        return replace(network, W1=network.W1 / self.spread, b1=b1)
 
-    def undo_outputs(self, network: Any) -> Any:
-        """The network of raw outputs of the one of scaled outputs."""
+    def undo_outputs(self, network: SomeNetwork) -> SomeNetwork:
+        """The network with raw outputs that corresponds to the given one with scaled outputs."""
         first = np.sqrt(np.exp(np.mean(np.log(self.spread))))  # balanced for one output
         b2 = self.mean if network.b2 is None else network.b2 * self.spread + self.mean
-        parts: dict[str, Any] = {"W1": network.W1 * first, "W2": network.W2 * self.spread / first}
-        if network.b1 is not None:
-            parts["b1"] = network.b1 * first
         return replace(
-            network, b2=b2 if np.any(b2 != 0) or network.b2 is not None else None, **parts
+            network,
+            W1=network.W1 * first,
+            b1=None if network.b1 is None else network.b1 * first,
+            W2=network.W2 * self.spread / first,
+            b2=b2 if np.any(b2 != 0) or network.b2 is not None else None,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """What defines a convex program beside rows, patterns and lam: the rest is elementwise.
+    """The numbers that define a convex program together with its rows, patterns and lam. All else
+    is computed from them elementwise, so that every machine poses the same program.
 
     row_weight : (n,), the shares of merged rows in the loss.
     columns, targets : how both are scaled.
@@ -164,25 +169,26 @@ class Numbers:
     columns: Scaling
     targets: Scaling
 
-    def with_weights_of(self, problem: Any) -> Numbers:
-        """The same, with the weights of the rows as the loss of a program has them."""
+    def with_weights_of(self, problem: Problem) -> Numbers:
+        """The same, with the row weights that the loss of a program has."""
         return replace(self, row_weight=np.asarray(problem.loss.row_weight)[:, 0])
 
     def scaled(self, rows: Rows) -> Rows:
-        """Raw rows as the program has them."""
+        """Raw rows, scaled as in the program."""
         return replace(rows, X=self.columns.apply(rows.X), Y=self.targets.apply(rows.Y))
 
-    def scale_network(self, network: Any) -> Any:
-        """The network for scaled rows and outputs of the one for raw ones."""
+    def scale_network(self, network: SomeNetwork) -> SomeNetwork:
+        """The network for scaled rows and outputs that equals the given one for raw ones."""
         raw = self.columns.inverse().undo(network)
         return self.targets.inverse().undo_outputs(raw)
 
-    def unscale_network(self, network: Any) -> Any:
-        """The network for raw rows and outputs of the one for scaled ones."""
+    def unscale_network(self, network: SomeNetwork) -> SomeNetwork:
+        """The network for raw rows and outputs that equals the given one for scaled ones."""
         return self.targets.undo_outputs(self.columns.undo(network))
 
     def differences(self, again: Numbers) -> list[str]:
-        """What is not as it was computed again, in words. Means are measured in spreads, too."""
+        """Which numbers differ from those computed again, in words. Means are compared relative to
+        the spread as well, because a mean may be zero."""
         pairs = {
             "row weights": (self.row_weight, again.row_weight, 0.0),
             "column spreads": (self.columns.spread, again.columns.spread, 0.0),
@@ -194,5 +200,5 @@ class Numbers:
         for name, (mine, other, size) in pairs.items():
             slack = np.where(other == 0, 0.0, AGREEMENT * (np.abs(other) + size))
             if np.shape(mine) != np.shape(other) or not np.all(np.abs(mine - other) <= slack):
-                found.append(f"{name}: those of the file are not those of these rows")
+                found.append(f"{name} in the file are not those of these rows")
         return found

@@ -10,16 +10,45 @@ for two classes and their softmax for more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NotRequired, Protocol, TypeAlias, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit, log_expit, log_softmax, softmax
 from sklearn.base import is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.utils import compute_sample_weight
 
 from cvxnn.estimators.rows import Rows, Scaling
+from cvxnn.networks import SomeNetwork
+
+if TYPE_CHECKING:
+    from cvxnn.estimators.base import Classification, NetworkEstimator
+
+ClassWeight: TypeAlias = Mapping[object, float] | Literal["balanced"] | None
+
+
+class LossSettings(TypedDict):
+    """A loss by its name, and its setting if it has one, as problems take them."""
+
+    loss: str
+    huber_delta: NotRequired[float]
+
+
+class Scorer(Protocol):
+    """A score of a fitted estimator on rows, larger being better."""
+
+    def __call__(
+        self,
+        estimator: NetworkEstimator,
+        X: ArrayLike,
+        y: ArrayLike,
+        /,
+        *,
+        sample_weight: ArrayLike | None = None,
+    ) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +62,7 @@ class Labels:
 
     classes: np.ndarray
     loss: str
-    class_weight: Any = None
+    class_weight: ClassWeight = None
 
     @property
     def n_outputs(self) -> int:
@@ -44,24 +73,23 @@ class Labels:
         return self.loss == "log"
 
     @property
-    def loss_settings(self) -> dict[str, Any]:
-        """The loss of the program, as problems take it."""
+    def loss_settings(self) -> LossSettings:
         if self.loss == "squared":
             return {"loss": "squared"}
         return {"loss": "logistic" if self.n_outputs == 1 else "softmax"}
 
     @property
     def default_score(self) -> str:
-        """What alpha is chosen by, unless told otherwise."""
+        """The score that alpha is chosen by if no other is given."""
         return "log-likelihood" if self.has_probabilities else "accuracy"
 
     @property
-    def default_scorer(self) -> Any:
+    def default_scorer(self) -> Scorer:
         return mean_log_likelihood if self.has_probabilities else get_scorer("accuracy")
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Labels (n,) as the outputs (n, C) that stand for them. A label that is no class gets the
-        outputs of some class: it has a weight of zero."""
+        """Labels (n,) as the outputs (n, C) that stand for them. Labels of weight zero need not be
+        among the classes; they get the outputs of some class, which does not matter."""
         places = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
         return one_output_or_one_hot(places, self.n_outputs)
 
@@ -73,7 +101,7 @@ class Labels:
         """The weights of the rows, with those of their classes."""
         if self.class_weight is None:
             return weight
-        counted = weight > 0  # "balanced" counts no others
+        counted = weight > 0  # rows of weight zero do not count for "balanced"
         weight = weight.copy()
         weight[counted] *= compute_sample_weight(self.class_weight, y[counted])
         return weight
@@ -81,7 +109,7 @@ class Labels:
     def scaling(self, rows: Rows, centre: bool) -> Scaling:
         return Scaling.none(self.n_outputs)
 
-    def shaped(self, network: Any) -> Any:
+    def shaped(self, network: SomeNetwork) -> SomeNetwork:
         """The network with outputs as scikit-learn wants them: (n,) for two classes."""
         return replace(network, flat_output=self.n_outputs == 1)
 
@@ -91,7 +119,7 @@ class Values:
     """Numbers, and what a regressor trains them with.
 
     loss : "squared" or "huber".
-    huber_delta : read by the Huber loss only.
+    huber_delta : threshold of the Huber loss; unused otherwise.
     flat : the targets are (n,), and so are the predictions.
     """
 
@@ -102,12 +130,13 @@ class Values:
     has_probabilities: ClassVar[bool] = False
 
     @property
-    def loss_settings(self) -> dict[str, Any]:
-        delta = {"huber_delta": self.huber_delta} if self.loss == "huber" else {}
-        return {"loss": self.loss, **delta}
+    def loss_settings(self) -> LossSettings:
+        if self.loss == "huber":
+            return {"loss": self.loss, "huber_delta": self.huber_delta}
+        return {"loss": self.loss}
 
     @property
-    def default_scorer(self) -> Any:
+    def default_scorer(self) -> Scorer:
         return get_scorer("r2")
 
     def encode(self, y: np.ndarray) -> np.ndarray:
@@ -122,14 +151,14 @@ class Values:
     def scaling(self, rows: Rows, centre: bool) -> Scaling:
         return Scaling.of(rows.Y, rows.weight, centre)
 
-    def shaped(self, network: Any) -> Any:
+    def shaped(self, network: SomeNetwork) -> SomeNetwork:
         return replace(network, flat_output=self.flat)
 
 
 Targets = Labels | Values
 
 
-def targets_of(estimator: Any) -> Targets:
+def targets_of(estimator: NetworkEstimator) -> Targets:
     """What the targets of a fitted estimator mean."""
     if is_classifier(estimator):
         return Labels(estimator.classes_, estimator.loss, estimator.class_weight)
@@ -158,14 +187,21 @@ def probabilities(outputs: np.ndarray) -> np.ndarray:
 
 
 def log_probabilities(outputs: np.ndarray) -> np.ndarray:
-    """Their logarithms."""
+    """The logarithms of `probabilities`, exact where these round to 0 or 1."""
     if outputs.size == len(outputs):
         return log_expit(np.column_stack([-outputs, outputs]))
     return log_softmax(outputs, axis=1)
 
 
-def mean_log_likelihood(classifier: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+def mean_log_likelihood(
+    classifier: Classification,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Minus the log-loss. scikit-learn's own scorer needs rows of all classes in every fold."""
     logarithms = classifier.predict_log_proba(X)
-    chosen = logarithms[np.arange(len(y)), np.searchsorted(classifier.classes_, y)]
-    return float(np.average(chosen, weights=sample_weight))
+    places = np.searchsorted(classifier.classes_, y)
+    chosen = logarithms[np.arange(len(places)), places]
+    weights = None if sample_weight is None else np.asarray(sample_weight)
+    return float(np.average(chosen, weights=weights))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,14 +16,18 @@ from cvxnn.files import write_atomically
 from cvxnn.validation import check_choice
 
 if TYPE_CHECKING:
+    import torch
+
     from cvxnn.networks import TwoLayerNetwork
 
 LINKS = ("logistic", "softmax")
 DTYPES = ("float64", "float32")
 
 
-def to_torch(network: TwoLayerNetwork, *, link: str | None = None, dtype: Any = "float64") -> Any:
-    """The network as a torch module; torch's own dtypes are taken as well."""
+def to_torch(
+    network: TwoLayerNetwork, *, link: str | None = None, dtype: str | torch.dtype = "float64"
+) -> torch.nn.Module:
+    """The network as a torch module; `dtype` may also be one of torch."""
     _check_link(link, network.n_outputs)
     arrays = _arrays(network, dtype)
     try:
@@ -38,7 +42,7 @@ def to_onnx(
     path: str | PathLike[str],
     *,
     link: str | None = None,
-    dtype: Any = "float64",
+    dtype: str | torch.dtype = "float64",
 ) -> None:
     """Write the network as an ONNX model, whole or not at all."""
     _check_link(link, network.n_outputs)
@@ -59,18 +63,18 @@ def _check_link(link: str | None, n_outputs: int) -> None:
         raise ValueError(f"link {link!r} needs {wanted}, the network has {n_outputs}")
 
 
-def _arrays(network: TwoLayerNetwork, dtype: Any) -> dict[str, np.ndarray]:
+def _arrays(network: TwoLayerNetwork, dtype: str | torch.dtype) -> dict[str, np.ndarray]:
     """The arrays that the network has, in `dtype`."""
-    dtype = check_choice(str(dtype).removeprefix("torch."), "dtype", DTYPES)
+    name_of_dtype = check_choice(str(dtype).removeprefix("torch."), "dtype", DTYPES)
     arrays = {}
     for name in network.arrays:
         array = getattr(network, name)
         if array is None:
             continue
-        if array.size == 0:  # few runtimes take empty layers: a neuron of zeros stands for none
+        if array.size == 0:  # few runtimes accept empty layers: use one neuron of zeros
             array = np.zeros([max(1, size) for size in array.shape])
         with np.errstate(over="ignore"):
-            arrays[name] = array.astype(dtype)
+            arrays[name] = array.astype(name_of_dtype)
         if not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{name} holds numbers too large for {dtype}")
+            raise ValueError(f"{name} holds numbers too large for {name_of_dtype}")
     return arrays

@@ -13,7 +13,7 @@ import cvxnn
 if TYPE_CHECKING:
     from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 
-OPSET, IR_VERSION = 17, 8  # of 2022, not the newest: runtimes refuse what is newer than they are
+OPSET, IR_VERSION = 17, 8  # from 2022: runtimes refuse versions newer than themselves
 
 
 def make_model(

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
+from numpy.typing import ArrayLike
+
+from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.files import write_atomically
 from cvxnn.reports.contents import contents_of
 from cvxnn.reports.page import page_of
@@ -19,13 +21,13 @@ __all__ = ["report"]
 
 
 def report(
-    estimator: Any,
-    X: Any,
-    y: Any,
+    estimator: NetworkEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
     path: str | PathLike[str] = "report.html",
     *,
-    sample_weight: Any = None,
-    test: Any = None,
+    sample_weight: ArrayLike | None = None,
+    test: Sequence[ArrayLike | None] | None = None,
     title: str | None = None,
     feature_names: Sequence[object] | None = None,
     notes: str | None = None,
@@ -34,20 +36,20 @@ def report(
     """Write a report on a fitted estimator: one HTML file that needs nothing else.
 
     It says what is proven about the network and what is not, how training and cross-validation
-    went, how good predictions are, which columns and neurons matter, and how to do it again. Equal
-    arguments give equal bytes.
+    went, how good the predictions are, which columns and neurons matter, and how to reproduce the
+    model. Equal arguments give equal bytes.
 
     Parameters
     ----------
     estimator : one of the estimators of cvxnn, fitted.
-    X, y : rows, the training rows as a rule. If they give the certified objective again, the page
-        calls them so.
-    path : where the page goes. The file is written whole or not at all.
+    X, y : rows and targets, usually those of the training. The page calls them training rows if
+        the objective computed from them is the certified one.
+    path : where to write the page. The file is written whole or not at all.
     sample_weight : (n,) weights of the rows, as in training.
-    test : rows that were held out, (X, y) or (X, y, sample_weight), shown beside the others.
-    title : of the page; None for the estimator's name.
+    test : held-out rows, (X, y) or (X, y, sample_weight), shown beside the others.
+    title : title of the page; None for the estimator's name.
     feature_names : names of the columns; None for those of the fit, or of X.
-    notes : text to go with it; empty lines separate paragraphs.
+    notes : text to show on the page; empty lines separate paragraphs.
     facts : further (label, value) pairs for the section on how to reproduce the model.
 
     Returns

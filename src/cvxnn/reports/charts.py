@@ -1,8 +1,8 @@
-"""Charts as inline SVG. Colours and strokes come from the page's style sheet, by class, so that
-they follow its light, dark and printed form.
+"""Charts as inline SVG. Colours and strokes come from classes in the page's style sheet, so that
+charts follow its light, dark and printed form.
 
-Lengths are those of the view box, 350 wide: a chart is about as wide as a phone, and on larger
-screens there is room for two beside each other.
+Lengths are in units of the view box, which is 350 wide: about the width of a phone. Larger screens
+have room for two charts side by side.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cvxnn.reports.markup import Markup, element, join
 from cvxnn.reports.numbers import bounds, number, power_of_ten
 
 WIDTH, HEIGHT = 350, 220
 TOP, RIGHT, BOTTOM = 26, 14, 40
-TINY = 1e-300  # numbers below have no room for arithmetic
-CHARACTER = 7.4  # a generous guess at the width of one: fonts differ
+TINY = 1e-300  # arithmetic with numbers below this would underflow
+CHARACTER = 7.4  # width of a character, a generous guess because fonts differ
 
 
 @dataclass(frozen=True)
 class Scale:
-    """An interval of numbers, linear or logarithmic; `whole` ones have no ticks between."""
+    """An interval of numbers, linear or logarithmic; `whole` puts ticks at whole numbers only."""
 
     low: float
     high: float
@@ -34,36 +34,36 @@ class Scale:
     whole: bool = False
 
     @classmethod
-    def of(cls, values: Any, *, log: bool = False, include: Sequence[float] = ()) -> Scale:
+    def of(cls, values: ArrayLike, *, log: bool = False, include: Sequence[float] = ()) -> Scale:
         """A scale that finite values fit into, with a little room at both ends."""
-        values = np.append(np.asarray(values, dtype=float).reshape(-1), include)
-        values = values[np.isfinite(values)]
+        inside = np.append(np.asarray(values, dtype=float).reshape(-1), include)
+        inside = inside[np.isfinite(inside)]
         if log:
-            values = np.log10(values[values > TINY])
-        if len(values) == 0:
+            inside = np.log10(inside[inside > TINY])
+        if len(inside) == 0:
             return cls(1.0, 10.0, True) if log else cls(0.0, 1.0)
-        low, high = float(values.min()), float(values.max())
+        low, high = float(inside.min()), float(inside.max())
         if high - low <= max(1e-12 * max(abs(low), abs(high)), TINY):
             room = 0.5 if log or abs(low) <= TINY else 0.5 * abs(low)
             low, high = low - room, high + room
         else:
             room = 0.04 * (high - low)
-            kept = () if log else include  # an end that was asked for is one
+            kept = () if log else include  # no room beyond an end that was asked for
             low, high = low - room * (low not in kept), high + room * (high not in kept)
         return cls(10.0**low, 10.0**high, True) if log else cls(low, high)
 
     @classmethod
-    def counts(cls, values: Any) -> Scale:
+    def counts(cls, values: ArrayLike) -> Scale:
         """From zero to a little above the largest."""
-        return cls(0.0, 1.06 * max(1.0, float(np.max(values))), whole=True)
+        return cls(0.0, 1.06 * max(1.0, float(np.max(np.asarray(values)))), whole=True)
 
-    def place(self, values: Any) -> np.ndarray:
-        """From 0 to 1."""
-        values = np.asarray(values, dtype=float)
+    def place(self, values: ArrayLike) -> np.ndarray:
+        """Where values lie on the scale, from 0 at its low end to 1 at its high end."""
+        given = np.asarray(values, dtype=float)
         if not self.log:
-            return (values - self.low) / (self.high - self.low)
+            return (given - self.low) / (self.high - self.low)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(values)
+            logs = np.log(given)
         return (logs - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
 
     def ticks(self, at_most: int) -> list[tuple[float, str]]:
@@ -105,7 +105,7 @@ def _log_ticks(low: float, high: float, at_most: int) -> list[tuple[float, str]]
 
 
 class Plot:
-    """Two axes, and marks that are drawn one over the other. `css` names the classes of a mark."""
+    """Two axes, and marks drawn in the order in which they are added, with their CSS classes."""
 
     def __init__(
         self,
@@ -125,34 +125,35 @@ class Plot:
         self.left = left or max(24.0, CHARACTER * widest + 10)
         self.marks: list[Markup] = []
 
-    def at(self, x: Any, y: Any) -> np.ndarray:
+    def at(self, x: ArrayLike, y: ArrayLike) -> np.ndarray:
         """(n, 2) points of the drawing."""
         across = self.left + self.x.place(x) * (WIDTH - RIGHT - self.left)
         down = self.bottom - self.y.place(y) * (self.bottom - TOP)
         return np.column_stack([np.atleast_1d(across), np.atleast_1d(down)])
 
-    def line(self, x: Any, y: Any, css: str) -> None:
+    def line(self, x: ArrayLike, y: ArrayLike, css: str) -> None:
         self._path(f"line {css}", _run(self.at(x, y)))
 
-    def dots(self, x: Any, y: Any, css: str) -> None:
+    def dots(self, x: ArrayLike, y: ArrayLike, css: str) -> None:
         """Lines of no length with round ends: a thousand of them are one short element."""
         points = self.at(x, y)
         points = points[np.isfinite(points).all(axis=1)]
         self._path(f"dots {css}", "".join(f"M{_pair(point)}h0" for point in points))
 
-    def band(self, x: Any, low: Any, high: Any, css: str) -> None:
+    def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, css: str) -> None:
         there, back = self.at(x, high), self.at(x, low)[::-1]
         kept = np.isfinite(there).all(axis=1) & np.isfinite(back[::-1]).all(axis=1)
         if kept.sum() > 1:
             self._path(f"band {css}", f"{_run(there[kept])}L{_run(back[kept[::-1]])[1:]}z")
 
-    def whiskers(self, x: Any, low: Any, high: Any, css: str) -> None:
+    def whiskers(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, css: str) -> None:
         ends = zip(self.at(x, low), self.at(x, high), strict=True)
         lines = [f"M{_pair(a)}L{_pair(b)}" for a, b in ends if np.isfinite([a, b]).all()]
         self._path(f"whisker {css}", "".join(lines))
 
-    def bars(self, left: Any, right: Any, heights: Any, css: str) -> None:
-        lows, highs = self.at(left, np.full(len(heights), self.y.low)), self.at(right, heights)
+    def bars(self, left: ArrayLike, right: ArrayLike, heights: ArrayLike, css: str) -> None:
+        tops = np.asarray(heights)
+        lows, highs = self.at(left, np.full(len(tops), self.y.low)), self.at(right, tops)
         shapes = []
         for (x0, y0), (x1, y1) in zip(lows, highs, strict=True):
             if y1 < y0:
@@ -192,7 +193,7 @@ class Plot:
             yield text(WIDTH - RIGHT, self.height - 6, self.x_label, "end", "name")
 
     def _x_ticks(self) -> list[tuple[float, str]]:
-        """As many as have room beside each other, inside the drawing."""
+        """As many ticks as fit side by side inside the drawing."""
         for at_most in range(8 if self.x.log else 6, 1, -1):
             found = []
             for value, label in self.x.ticks(at_most):
@@ -206,8 +207,8 @@ class Plot:
 
 
 def interval(lower_bound: float, objective: float, constant: float, constant_name: str) -> Markup:
-    """The optimal value between its bounds: where they are on the way from zero to the constant
-    model, and the space between them under a magnifying glass."""
+    """The optimal value between its bounds: both on a line from zero to the constant model, and
+    below it the space between them, magnified."""
     line, glass, height = 54, 92, 156
     left, right = 22, WIDTH - 22
     inner, outer = 40, WIDTH - 40
@@ -241,7 +242,7 @@ def interval(lower_bound: float, objective: float, constant: float, constant_nam
 
 
 def meter(share: float, css: str) -> Markup:
-    """A bar for a cell of a table, whose number says the same."""
+    """A bar for a cell of a table; it shows the number in the cell, so screen readers skip it."""
     width = round(100 * min(max(share, 0.0), 1.0), 1)
     bar = element("rect", class_=f"bar {css}", width=width, height=10)
     return element(
@@ -272,7 +273,7 @@ def text(x: float, y: float, words: str, anchor: str = "start", css: str = "") -
 
 
 def legend(*entries: tuple[str, str]) -> Markup:
-    """Names of lines and bars, each after a sample of its own: (class, name)."""
+    """A key to lines and bars: for each (class, name), a sample and the name."""
     keys = []
     for css, name in entries:
         kind, _, _ = css.partition(" ")
@@ -289,7 +290,7 @@ def legend(*entries: tuple[str, str]) -> Markup:
 
 
 def _anchor(x: float) -> str:
-    """Towards the middle of the drawing."""
+    """The anchor that keeps text at x inside the drawing."""
     return "start" if x < 70 else "end" if x > WIDTH - 110 else "middle"
 
 
@@ -298,7 +299,7 @@ def _rectangle(x0: float, y0: float, x1: float, y1: float) -> str:
 
 
 def _run(points: np.ndarray) -> str:
-    """A path through finite points; it starts anew after others."""
+    """A path through the finite points, interrupted where a point is not finite."""
     d, drawing_on = [], False
     for point in points:
         finite = bool(np.isfinite(point).all())

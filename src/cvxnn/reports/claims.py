@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR
-from typing import Any
 
-from sklearn.base import is_classifier
-
+from cvxnn.certificates import Certificate
+from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.reports.numbers import at_most, bounds, count, gap, number
 from cvxnn.reports.program import Program, loss_name
@@ -23,8 +22,9 @@ _LOSSES = {
 
 @dataclass(frozen=True)
 class Claims:
-    """verdict : the result in one sentence. objective : what is minimised. proven, not_proven : one
-    sentence or two each, with a heading."""
+    """verdict : the result in one sentence.
+    objective : what is minimised, in words.
+    proven, not_proven : statements, each a heading and a sentence or two."""
 
     verdict: str
     objective: str
@@ -32,7 +32,7 @@ class Claims:
     not_proven: tuple[tuple[str, str], ...]
 
 
-def claims_of(estimator: Any, program: Program, held_out: bool) -> Claims:
+def claims_of(estimator: NetworkEstimator, program: Program, held_out: bool) -> Claims:
     return Claims(
         _verdict(estimator),
         _objective(estimator),
@@ -41,44 +41,44 @@ def claims_of(estimator: Any, program: Program, held_out: bool) -> Claims:
     )
 
 
-def is_gated(estimator: Any) -> bool:
+def is_gated(estimator: NetworkEstimator) -> bool:
     return isinstance(estimator.network_, GatedReLUNetwork)
 
 
-def _verdict(estimator: Any) -> str:
+def _verdict(estimator: NetworkEstimator) -> str:
     certificate = estimator.certificate_
     if certificate.lower_bound <= 0 < certificate.objective:
         return (
-            "Nothing is proven but that no objective is negative: the lower bound is 0. A larger "
-            "alpha or more iterations would help."
+            "Nothing is proven that does not hold for every network: the lower bound is 0. A "
+            "larger alpha or more iterations would help."
         )
     limit = ""
     if certificate.radius is not None:
         limit = f" and weights of a size up to {_radius(certificate)}"
     if certificate.relative_gap <= ROUNDING:
         return (
-            "Trained to the optimum over its patterns, which is proven: up to rounding, no network "
-            f"with them{limit} does better."
+            "Trained to a proven optimum over its patterns: up to rounding, no network with these "
+            f"patterns{limit} does better."
         )
     share = at_most(certificate.relative_gap)
     if estimator.converged_:
         return (
-            "Trained to the optimum over its patterns, which is proven: no network with "
-            f"them{limit} has an objective more than {share} lower."
+            "Trained to a proven optimum over its patterns: no network with these "
+            f"patterns{limit} has an objective more than {share} lower."
         )
     return (
-        "Training stopped before the tolerance was met. It is proven all the same that no network "
+        "Training stopped before the tolerance was met. Even so, it is proven that no network "
         f"with its patterns{limit} has an objective more than {share} lower."
     )
 
 
-def _objective(estimator: Any) -> str:
+def _objective(estimator: NetworkEstimator) -> str:
     scaled = "columns of zero mean and unit variance" if estimator.scale else "the columns as given"
     if estimator.scale and not estimator.fit_intercept:
         scaled = "columns of unit mean square"
     loss = _LOSSES[loss_name(estimator)]
-    if not is_classifier(estimator) and estimator.scale:
-        loss += ", of targets scaled alike,"
+    if not isinstance(estimator, Classification) and estimator.scale:
+        loss += ", of targets scaled in the same way,"
     return (
         f"The objective is {loss} on the training rows plus alpha = "
         f"{number(estimator.alpha_)} times the size of the weights, "
@@ -86,7 +86,7 @@ def _objective(estimator: Any) -> str:
     )
 
 
-def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
+def _proven(estimator: NetworkEstimator, program: Program) -> list[tuple[str, str]]:
     certificate, gated = estimator.certificate_, is_gated(estimator)
     low, high = bounds(certificate.lower_bound, certificate.objective)
     patterns = count(estimator.n_patterns_, "activation pattern")
@@ -103,14 +103,14 @@ def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
             "A lower bound.",
             f"Every two-layer {kind} has, {whatever}, an objective "
             f"of at least {low}. That is the value of a dual point of the convex program "
-            f"“{certificate.scope}”, and holds however the solver got there, in real arithmetic "
-            "for the numbers as they are stored.",
+            f"“{certificate.scope}”. It holds in real arithmetic for the numbers as they are "
+            "stored, and does not depend on how the solver found the point.",
         ),
         (
             "An upper bound.",
             f"This network has the objective {high}, so the optimal value of the program lies "
-            f"between the two. The relative gap is {gap(certificate.relative_gap)}; "
-            f"{number(estimator.tol, 2)} was asked for.",
+            f"between the two. The relative gap is {gap(certificate.relative_gap)}; the "
+            f"tolerance is {number(estimator.tol, 2)}.",
         ),
     ]
     if gated:
@@ -118,7 +118,7 @@ def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
             (
                 "The non-convex problem.",
                 "With these gates, the convex program and training the network itself have the "
-                "same optimal value, so both bounds hold there, too.",
+                "same optimal value, so both bounds hold there as well.",
             )
         )
     else:
@@ -144,7 +144,7 @@ def _proven(estimator: Any, program: Program) -> list[tuple[str, str]]:
     return found
 
 
-def _recomputed(estimator: Any, program: Program) -> tuple[str, str]:
+def _recomputed(estimator: NetworkEstimator, program: Program) -> tuple[str, str]:
     value = number(program.objective, 6)
     if program.agrees:
         return (
@@ -155,17 +155,17 @@ def _recomputed(estimator: Any, program: Program) -> tuple[str, str]:
     return (
         "Not checked here.",
         f"Recomputed from the network and the rows given for this page, the objective is {value}, "
-        f"not the certified {number(estimator.certificate_.objective, 6)}: these are not the rows "
-        "of the training, or had other weights there.",
+        f"not the certified {number(estimator.certificate_.objective, 6)}: these are not the "
+        "training rows, or their weights were different in training.",
     )
 
 
-def _not_proven(estimator: Any, held_out: bool) -> list[tuple[str, str]]:
+def _not_proven(estimator: NetworkEstimator, held_out: bool) -> list[tuple[str, str]]:
     patterns = count(estimator.n_patterns_, "pattern was", "patterns were")
     other = (
         "Other gates might do better."
         if is_gated(estimator)
-        else "The lower bound is none for ReLU networks with other patterns."
+        else "The lower bound does not hold for ReLU networks with other patterns."
     )
     shown = (
         "The held-out rows on this page are an estimate, not a bound."
@@ -189,12 +189,12 @@ def _not_proven(estimator: Any, held_out: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _about_rounding(certificate: Any) -> list[tuple[str, str]]:
-    """What holds up to rounding only; nothing, where both bounds are proven."""
+def _about_rounding(certificate: Certificate) -> list[tuple[str, str]]:
+    """What holds only up to rounding; nothing if both bounds are proven."""
     if certificate.proven:
         return []
-    return [("More digits than floating-point numbers have.", "; ".join(certificate.caveats) + ".")]
+    return [("That rounding errors do no harm.", "; ".join(certificate.caveats) + ".")]
 
 
-def _radius(certificate: Any) -> str:
+def _radius(certificate: Certificate) -> str:
     return number(certificate.radius, 3, ROUND_FLOOR)

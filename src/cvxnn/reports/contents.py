@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from inspect import Parameter, signature
-from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
+from numpy.typing import ArrayLike
 
 import cvxnn
 from cvxnn.certificates import Certificate
+from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.estimators.targets import targets_of
 from cvxnn.reports import importance, measures
 from cvxnn.reports.claims import Claims, claims_of, is_gated
@@ -22,10 +23,11 @@ from cvxnn.reports.importance import Columns, Neurons
 from cvxnn.reports.measures import Baseline, Calibration, Confusion, Measure, Residuals
 from cvxnn.reports.program import Program
 from cvxnn.reports.samples import Sample, check_estimator, column_names, take_sample, target_names
+from cvxnn.solvers.results import Progress
 
 TRAINING, GIVEN, HELD_OUT = "Training rows", "Rows given", "Held-out rows"
-MAX_STEPS = 300  # of the convergence that are drawn
-MAX_VALUES = 50  # of a list among the parameters
+MAX_STEPS = 300  # records of the solver's history that are drawn
+MAX_VALUES = 50  # a parameter with more values is shown by their number
 _PACKAGES = ("numpy", "scipy", "scikit-learn")
 
 
@@ -44,8 +46,8 @@ class Choice:
     """The cross-validation of alpha: (strengths,) arrays, in rising order of alpha.
 
     error : standard error of the mean score over the folds; NaN for one fold.
-    neurons, fewest, most : of the networks of the folds, their mean and their range.
-    at_edge : "smallest" or "largest" if the chosen strength is the last one that was tried.
+    neurons, fewest, most : mean, smallest and largest number of neurons over the folds.
+    at_edge : "smallest" or "largest" if the chosen strength is an end of the grid.
     """
 
     alphas: np.ndarray
@@ -75,13 +77,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Contents:
-    """A report before it is a page. Names and notes are as users gave them: escaping them is the
-    page's business."""
+    """A report before it is a page. Names and notes are as users gave them; the page escapes
+    them."""
 
     title: str
     estimator: str
     gated: bool
-    classes: tuple[str, ...]  # none for a regression
+    classes: tuple[str, ...]  # empty for a regression
     outputs: tuple[str, ...]  # the targets of a regression
     n_columns: int
     n_neurons: int
@@ -109,12 +111,12 @@ class Contents:
 
 
 def contents_of(
-    estimator: Any,
-    X: Any,
-    y: Any,
+    estimator: NetworkEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
     *,
-    sample_weight: Any = None,
-    test: Any = None,
+    sample_weight: ArrayLike | None = None,
+    test: Sequence[ArrayLike | None] | None = None,
     title: str | None = None,
     feature_names: Sequence[object] | None = None,
     notes: str | None = None,
@@ -131,7 +133,7 @@ def contents_of(
 
     classes: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    if is_classifier(estimator):
+    if isinstance(estimator, Classification):
         classes = tuple(str(c) for c in estimator.classes_.tolist())
     else:
         outputs = target_names(estimator, y)
@@ -163,7 +165,7 @@ def contents_of(
         baseline=_baseline_in_words(baseline, classes, label),
         columns=importance.important_columns(estimator, sample, samples[last], last, names),
         neurons=importance.largest_neurons(
-            estimator, sample, program.neuron_sizes, names, _fed(classes, outputs)
+            estimator, sample, program.neuron_sizes, names, _output_names(classes, outputs)
         ),
         notes=None if notes is None else str(notes),
         facts=tuple((str(label), str(value)) for label, value in facts),
@@ -173,7 +175,9 @@ def contents_of(
     )
 
 
-def _held_out(estimator: Any, test: Any) -> Sample | None:
+def _held_out(
+    estimator: NetworkEstimator, test: Sequence[ArrayLike | None] | None
+) -> Sample | None:
     if test is None:
         return None
     if not isinstance(test, (tuple, list)) or len(test) not in (2, 3):
@@ -186,7 +190,7 @@ def _held_out(estimator: Any, test: Any) -> Sample | None:
 
 
 def _results(
-    estimator: Any,
+    estimator: NetworkEstimator,
     samples: dict[str, Sample],
     classes: tuple[str, ...],
     outputs: tuple[str, ...],
@@ -220,19 +224,20 @@ def _baseline_in_words(baseline: Baseline, classes: tuple[str, ...], label: str)
     return f"the mean of the {of}"
 
 
-def _fed(classes: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """What the outputs of the network stand for: one for two classes is that of the second."""
+def _output_names(classes: tuple[str, ...], outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """What the outputs of the network stand for; with two classes, the one output stands for the
+    second class."""
     return outputs or (classes[1:] if len(classes) == 2 else classes)
 
 
 # -- training
 
 
-def _steps(history: Sequence[Any]) -> tuple[Step, ...]:
-    """The history, thinned out if it is long; first and last records stay."""
+def _steps(history: Sequence[Progress]) -> tuple[Step, ...]:
+    """The history, thinned out if it is long; the first and the last record stay."""
     places = range(len(history))
     if len(history) > MAX_STEPS:
-        # evenly in the logarithm, as they are drawn, without gaps at the start
+        # evenly spaced on the logarithmic axis they are drawn on, and all of the first records
         spaced = np.geomspace(1, len(history), MAX_STEPS).round().astype(int) - 1
         places = np.unique(spaced).tolist()
     return tuple(
@@ -246,8 +251,8 @@ def _steps(history: Sequence[Any]) -> tuple[Step, ...]:
     )
 
 
-def _choice(estimator: Any) -> Choice | None:
-    if not hasattr(estimator, "cv_scores_"):
+def _choice(estimator: NetworkEstimator) -> Choice | None:
+    if not isinstance(estimator, CrossValidated):
         return None
     order = np.argsort(estimator.alphas_, kind="stable")
     scores = np.asarray(estimator.cv_scores_, dtype=float)[:, order]
@@ -271,7 +276,7 @@ def _choice(estimator: Any) -> Choice | None:
     )
 
 
-def _scoring(estimator: Any) -> str:
+def _scoring(estimator: CrossValidated) -> str:
     if isinstance(estimator.scoring, str):
         return estimator.scoring.replace("_", " ")
     if estimator.scoring is not None:
@@ -279,10 +284,10 @@ def _scoring(estimator: Any) -> str:
     return targets_of(estimator).default_score
 
 
-# -- to do it again
+# -- how to reproduce it
 
 
-def _parameters(estimator: Any) -> tuple[tuple[str, str, bool], ...]:
+def _parameters(estimator: NetworkEstimator) -> tuple[tuple[str, str, bool], ...]:
     found = []
     for name, parameter in signature(type(estimator)).parameters.items():
         value = getattr(estimator, name)
@@ -290,13 +295,13 @@ def _parameters(estimator: Any) -> tuple[tuple[str, str, bool], ...]:
     return tuple(found)
 
 
-def _is_default(value: Any, parameter: Parameter) -> bool:
+def _is_default(value: object, parameter: Parameter) -> bool:
     return type(value) is type(parameter.default) and bool(value == parameter.default)
 
 
-def source(value: Any) -> str:
-    """A value as Python source where it has one, else what it is: an object's own words may hold
-    its address, and would not be the same twice."""
+def source(value: object) -> str:
+    """A value as Python source if it can be written so, else its type. The repr of an object may
+    hold its address, and equal arguments have to give equal pages."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray):
@@ -317,7 +322,7 @@ def source(value: Any) -> str:
     return f"<{type(value).__module__}.{type(value).__qualname__}>"
 
 
-def _snippet(estimator: Any) -> str:
+def _snippet(estimator: NetworkEstimator) -> str:
     changed = [f"{name}={value}" for name, value, default in _parameters(estimator) if not default]
     call = f"cvxnn.{type(estimator).__name__}"
     one_line = f"model = {call}({', '.join(changed)})"

@@ -1,31 +1,32 @@
-"""Which columns and which neurons matter, by measures that a sentence explains."""
+"""Which columns and which neurons matter, by measures that one sentence can explain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import sparse
-from sklearn.base import is_classifier
 
+from cvxnn.arrays import Matrix
+from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.rows import Scaling
 from cvxnn.estimators.targets import predicted_classes, targets_of
-from cvxnn.networks import GatedReLUNetwork
+from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.patterns import activations
 from cvxnn.reports.measures import SEED, log_loss, some_rows
 from cvxnn.reports.samples import Sample
 
-MAX_COLUMNS, MAX_NEURONS = 15, 12  # in a table
-MAX_SHUFFLED, MAX_ROWS, N_SHUFFLES = 100, 1000, 5  # columns and rows of the shuffling
-MAX_ENTRIES = 10**6  # of both layers for these rows: it is done five hundred times
+MAX_COLUMNS, MAX_NEURONS = 15, 12  # shown in a table
+MAX_SHUFFLED, MAX_ROWS, N_SHUFFLES = 100, 1000, 5  # columns to shuffle, rows, repetitions
+# Activations and outputs computed at a time. It limits the rows, because a hundred columns with
+# five shuffles mean five hundred evaluations of the network.
+MAX_ENTRIES = 10**6
 N_TOP = 3  # columns named for a neuron
 
 
 @dataclass(frozen=True)
 class Column:
-    """rise : of the loss when the column is shuffled, mean over the shuffles.
+    """rise : how much the loss rises when the column is shuffled, the mean over the shuffles.
     weight : sum over neurons of |W1| ||W2||_1 for a step of one standard deviation."""
 
     name: str
@@ -37,10 +38,10 @@ class Column:
 class Columns:
     """The most important columns.
 
-    loss : what rises.
-    n_columns, n_shuffled : how many there are, and how many were shuffled: those with the largest
-        weights, if there are many.
-    n_rows, n_given, of : how many rows were shuffled, of how many, and which they are.
+    loss : the loss that rises, in words.
+    n_columns, n_shuffled : how many columns there are, and how many were shuffled; if there are
+        many, these are the columns with the largest weights.
+    n_rows, n_given, of : how many rows were shuffled, of how many, and what these are called.
     """
 
     shown: tuple[Column, ...]
@@ -54,8 +55,9 @@ class Columns:
 
 @dataclass(frozen=True)
 class Neuron:
-    """share : of the sum of all sizes; `on` : share of the rows for which it is switched on.
-    output, raises : the class or target that it adds to, or takes from; None if it has several.
+    """share : its share of the sum of all sizes; `on` : the share of the rows for which it is on.
+    output, raises : the class or target that it acts on, None if it has several, and whether it
+        adds to it or takes from it.
     columns : the largest weights of its first layer, each for a standard deviation of the column
         and relative to the norm of all of them."""
 
@@ -77,16 +79,16 @@ class Neurons:
 
 
 def important_columns(
-    estimator: Any,
+    estimator: NetworkEstimator,
     sample: Sample,
     fresh: Sample,
     of: str,
     names: Sequence[str],
 ) -> Columns:
-    """Columns are shuffled on the `fresh` rows, and measured by the spread of the first ones."""
+    """Columns are shuffled among the `fresh` rows; their spreads are those of `sample`."""
     network = estimator.network_
     target_spread = np.ones(network.n_outputs)
-    if not is_classifier(estimator):
+    if not isinstance(estimator, Classification):
         target_spread = column_spread(sample.y)
         target_spread[target_spread == 0] = 1.0
     second = np.abs(network.W2 / target_spread).sum(axis=1)
@@ -106,9 +108,9 @@ def important_columns(
     )
 
 
-def column_spread(X: Any) -> np.ndarray:
+def column_spread(X: Matrix) -> np.ndarray:
     """Standard deviations, 0 for constant columns."""
-    if not sparse.issparse(X):
+    if isinstance(X, np.ndarray):
         spread = Scaling.of(X, np.ones(X.shape[0]), centre=True).spread
         return np.where(np.ptp(X, axis=0) > 0, spread, 0.0)
     root_mean_square = Scaling.of(X, np.ones(X.shape[0]), centre=False).spread
@@ -118,10 +120,10 @@ def column_spread(X: Any) -> np.ndarray:
 
 
 def _loss(
-    estimator: Any, y: np.ndarray, target_spread: np.ndarray
+    estimator: NetworkEstimator, y: np.ndarray, target_spread: np.ndarray
 ) -> tuple[Callable[[np.ndarray], float], str]:
-    """What shuffling is measured by, as a function of the network's outputs."""
-    if not is_classifier(estimator):
+    """The loss that is measured, as a function of the network's outputs, and its name."""
+    if not isinstance(estimator, Classification):
         return (
             lambda scores: float(np.mean(((y - scores) / target_spread) ** 2)),
             "mean squared error (in variances of the target)",
@@ -132,29 +134,32 @@ def _loss(
 
 
 def _rises(
-    network: Any, X: Any, columns: np.ndarray, loss: Callable[[np.ndarray], float]
+    network: TwoLayerNetwork, X: Matrix, columns: np.ndarray, loss: Callable[[np.ndarray], float]
 ) -> np.ndarray:
-    """The mean rise of the loss for each column. One column moves a neuron's input along its own
-    weights only, so nothing is multiplied anew."""
+    """The mean rise of the loss for each column. A step in one column changes the inputs of the
+    neurons by that step times its weights, so no product with X is needed again."""
     rng = np.random.default_rng(SEED)
     orders = [rng.permutation(X.shape[0]) for _ in range(N_SHUFFLES)]
-    gated = isinstance(network, GatedReLUNetwork)
+    gates = network.gates if isinstance(network, GatedReLUNetwork) else None
+    strict = network.strict if isinstance(network, GatedReLUNetwork) else True
     inputs = X @ network.W1.T + (0.0 if network.b1 is None else network.b1)
-    switches = X @ network.gates + network.gate_bias if gated else inputs
+    switches = inputs
+    if isinstance(network, GatedReLUNetwork):
+        switches = X @ network.gates + network.gate_bias
     b2 = 0.0 if network.b2 is None else network.b2
 
     def value(inputs: np.ndarray, switches: np.ndarray) -> float:
-        on = switches > 0 if getattr(network, "strict", True) else switches >= 0
+        on = switches > 0 if strict else switches >= 0
         return loss(np.where(on, inputs, 0.0) @ network.W2 + b2)
 
     before = value(inputs, switches)
     rises = np.zeros(len(columns))
     for i, k in enumerate(columns):
-        column = X[:, [k]].toarray() if sparse.issparse(X) else X[:, [k]]
+        column = X[:, [k]] if isinstance(X, np.ndarray) else X[:, [k]].toarray()
         for order in orders:
             step = column[order] - column
             moved = inputs + step * network.W1[:, k]
-            on = switches + step * network.gates[k] if gated else moved
+            on = moved if gates is None else switches + step * gates[k]
             rises[i] += (value(moved, on) - before) / N_SHUFFLES
     return rises
 
@@ -163,13 +168,13 @@ def _rises(
 
 
 def largest_neurons(
-    estimator: Any,
+    estimator: NetworkEstimator,
     sample: Sample,
     sizes: np.ndarray,
     names: Sequence[str],
     outputs: Sequence[str],
 ) -> Neurons:
-    """outputs : what each column of the second layer adds to."""
+    """The neurons with the largest sizes; `outputs` are the names of the network's outputs."""
     network = estimator.network_
     order = np.argsort(-sizes, kind="stable")[:MAX_NEURONS]
     on = _share_on(network._select(order), sample.X) if len(order) else np.zeros(0)
@@ -195,7 +200,7 @@ def largest_neurons(
     return Neurons(tuple(shown), network.n_neurons)
 
 
-def _share_on(network: Any, X: Any) -> np.ndarray:
+def _share_on(network: TwoLayerNetwork, X: Matrix) -> np.ndarray:
     if isinstance(network, GatedReLUNetwork):
         gates, bias, strict = network.gates, network.gate_bias, network.strict
     else:

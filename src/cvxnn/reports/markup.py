@@ -1,5 +1,5 @@
-"""HTML and SVG as nested calls. What is not `Markup` already is text, and text is escaped: nobody
-who writes a page can forget it."""
+"""HTML and SVG as nested calls. Everything that is not `Markup` is text, and text is always
+escaped, so that the code of a page cannot forget to."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _VOID = frozenset({"meta"})
 
 
 class Markup(str):
-    """Text that is markup, and goes onto the page as it is."""
+    """Text that is already markup, and is not escaped."""
 
     __slots__ = ()
 
 
 def clean(text: object) -> str:
-    """Text without characters that a page must not hold; U+FFFD stands for them."""
+    """Text in which U+FFFD replaces characters that are not allowed in HTML."""
     return _FORBIDDEN.sub("\ufffd", str(text).replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def element(tag: str, /, *children: object, **attributes: object) -> Markup:
-    """<tag attribute="...">children</tag>. None is left out, of children and attributes; `class_`
-    is class, `aria_label` is aria-label."""
+    """<tag attribute="...">children</tag>. Children and attributes that are None are left out;
+    `class_` becomes class, and `aria_label` becomes aria-label."""
     parts = [tag]
     for key, value in attributes.items():
         if value is not None:
@@ -51,8 +51,8 @@ def join(*children: object, by: str = "") -> Markup:
 
 
 def shorten(text: object, length: int = 40) -> str:
-    """Text on one line of at most so many characters. The middle goes: long names often differ at
-    their ends."""
+    """Text on one line of at most `length` characters. It is cut in the middle, because long names
+    often differ at their ends."""
     line = " ".join(clean(text).split())
     if len(line) <= length:
         return line
@@ -61,8 +61,8 @@ def shorten(text: object, length: int = 40) -> str:
 
 
 def name_of(text: object, length: int = 40) -> Markup:
-    """A name that users chose. It keeps its own writing direction to itself (bdi), and shows in
-    full where a mouse points at it."""
+    """A name that users chose. The element bdi keeps its writing direction from affecting the text
+    around it; a tooltip shows it in full."""
     short = shorten(text, length)
     full = None if short == clean(text) else shorten(text, 500)
     return element("bdi", short, title=full)

@@ -10,20 +10,20 @@ import numpy as np
 from cvxnn.estimators.targets import log_probabilities
 from cvxnn.reports.samples import Sample
 
-SEED = 0  # of rows that are drawn where there are too many to show
+SEED = 0  # for the choice of rows where there are too many to show
 MAX_CLASSES = 12  # rows of a confusion matrix
 MAX_PAIRS = 5  # confusions that are named
-MAX_POINTS = 1000  # of a scatter plot
-MAX_OUTPUTS = 4  # with pictures of their residuals
+MAX_POINTS = 1000  # points of a scatter plot
+MAX_OUTPUTS = 4  # outputs whose residuals are drawn
 N_BINS, MAX_RESIDUAL_BINS = 10, 24
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A score, and that of the constant model that knows the targets of the first rows only.
+    """A score, and that of the constant model for the first sample of the report.
 
     unit : "share", "ratio" (of a size near 1), or "number".
-    output : the target that it is of, if there are several.
+    output : the target it belongs to, if there are several.
     """
 
     name: str
@@ -35,8 +35,9 @@ class Measure:
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """counts[i, j] rows of class i were taken for class j, and found[i] for the right one. If there
-    are too many classes, the last row and column are of the `n_other` least frequent ones."""
+    """counts[i, j] rows of class i were predicted as class j, and found[i] of them correctly. If
+    there are too many classes, the last row and column stand for the `n_other` least frequent ones
+    together."""
 
     classes: tuple[str, ...]
     counts: np.ndarray
@@ -47,8 +48,8 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Bin:
-    """Rows with probabilities in (low, high]: how many, their mean probability, the share that
-    came true, and its 95 % interval (Wilson)."""
+    """Rows with a probability in (low, high]: how many, their mean probability, the share of them
+    that have the class, and the 95 % interval of that share (Wilson)."""
 
     low: float
     high: float
@@ -66,7 +67,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Of one output: points to draw, true and predicted, and a histogram of true - predicted."""
+    """One output's points to draw, true and predicted, and a histogram of true - predicted."""
 
     output: str
     n: int
@@ -107,7 +108,7 @@ def classification_measures(
         Measure("balanced accuracy", float(np.mean(recalls)), 1 / len(present), "share"),
     ]
     if with_probabilities:
-        with np.errstate(divide="ignore"):  # a class that the first rows do not have
+        with np.errstate(divide="ignore"):  # a class without rows in the first sample
             constant = np.log(baseline.shares)[y]
         found.append(
             Measure("log-loss", log_loss(sample.scores, y, weight), -_mean(constant, weight))
@@ -122,8 +123,8 @@ def log_loss(scores: np.ndarray, y: np.ndarray, weight: np.ndarray | None = None
 def regression_measures(
     sample: Sample, baseline: Baseline, names: Sequence[str]
 ) -> tuple[Measure, ...]:
-    """R², root mean squared and mean absolute error of each output; first the mean R², if there are
-    several."""
+    """R², root mean squared error and mean absolute error of each output; if there are several
+    outputs, the mean R² comes first."""
     weight, several = sample.weight, len(names) > 1
     found = []
     for k, name in enumerate(names):
@@ -178,11 +179,11 @@ def _total(weight: np.ndarray | None, rows: np.ndarray) -> float:
     return float(rows.sum() if weight is None else weight[rows].sum())
 
 
-# -- pictures; they count rows, whatever their weights
+# -- pictures, which count every row once, whatever its weight
 
 
 def frequent_classes(sample: Sample, n_classes: int) -> np.ndarray:
-    """Those that a confusion matrix has room for, in their own order."""
+    """The most frequent classes, as many as a confusion matrix has room for, in class order."""
     if n_classes <= MAX_CLASSES:
         return np.arange(n_classes)
     counts = np.bincount(sample.y, minlength=n_classes)
@@ -254,7 +255,7 @@ def residuals(sample: Sample, names: Sequence[str]) -> tuple[Residuals, ...]:
 
 
 def some_rows(n: int, limit: int) -> np.ndarray:
-    """All rows, or so many of them drawn at random, the same ones every time."""
+    """All rows, or `limit` of them chosen at random, the same ones every time."""
     if n <= limit:
         return np.arange(n)
     return np.sort(np.random.default_rng(SEED).choice(n, limit, replace=False))

@@ -8,12 +8,12 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MISSING = "–"
-_SPACE = "\N{NO-BREAK SPACE}"  # a number stays on its line
+_SPACE = "\N{NO-BREAK SPACE}"  # keeps a number and its unit on one line
 
 
 def number(value: float | None, digits: int = 4, rounding: str = ROUND_HALF_EVEN) -> str:
-    """So many significant digits at most: 0.1235, 1.2 × 10⁻⁵, −3. Bounds are not rounded to the
-    nearest number but towards the side on which they still hold."""
+    """A number with at most `digits` significant digits: 0.1235, 1.2 × 10⁻⁵, −3. For a bound, give
+    a `rounding` towards the side on which it still holds."""
     if value is None or math.isnan(value):
         return MISSING
     if math.isinf(value):
@@ -29,8 +29,8 @@ def number(value: float | None, digits: int = 4, rounding: str = ROUND_HALF_EVEN
 
 
 def alike(values: Sequence[float], digits: int = 4) -> list[str]:
-    """Numbers with equally many decimals, for a column of a table: the largest one has so many
-    significant digits."""
+    """Numbers with the same number of decimals, for a column of a table; the largest one has
+    `digits` significant digits."""
     finite = [abs(value) for value in values if math.isfinite(value)]
     power = math.floor(math.log10(max(finite))) if any(finite) else 0
     if not -4 <= power <= 6:
@@ -47,7 +47,7 @@ def power_of_ten(power: int) -> str:
 
 
 def bounds(low: float, high: float) -> tuple[str, str]:
-    """A lower and an upper bound, with enough digits to tell them apart if ten are enough."""
+    """A lower and an upper bound, with enough digits to tell them apart, but at most ten."""
     size = max(abs(low), abs(high))
     digits = 4
     if 0 < high - low < size:
@@ -56,7 +56,7 @@ def bounds(low: float, high: float) -> tuple[str, str]:
 
 
 def percent(share: float | None, digits: int = 3) -> str:
-    """97.2 %. Only all is 100 %, and only nothing 0 %."""
+    """A share as 97.2 %. Only 1 itself is shown as 100 %, and only 0 itself as 0 %."""
     if share is None or math.isnan(share):
         return MISSING
     if 0 < abs(share) < 1e-3 or abs(share) > 10:

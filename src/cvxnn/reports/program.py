@@ -1,33 +1,35 @@
-"""The convex program's own units, from the network and its rows alone.
+"""The convex program again, from the network and the rows of a report alone.
 
 Estimators pose the program on scaled columns and targets, and map the network back to raw ones.
-Here it goes the other way, with the scaling of the rows at hand. On the training rows that gives
-the certified objective again: a check of the certificate, and of the rows.
+Here the network is scaled again, by the means and spreads of the given rows. On the training rows
+this gives the certified objective, which checks both the certificate and the rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from cvxnn.certificates import Certificate
+from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.posing import Posing
 from cvxnn.estimators.rows import Scaling
 from cvxnn.estimators.targets import targets_of
 from cvxnn.losses import make_loss
+from cvxnn.networks import TwoLayerNetwork
 from cvxnn.reports.samples import Sample
 
-AGREEMENT = 1e-6  # of the objective: more is no rounding
+AGREEMENT = 1e-6  # relative; objectives that differ by more differ not only by rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
     """A network in the program of some rows.
 
-    objective : its value there; NaN if no row has any weight.
-    agrees : whether that is the certified value, up to rounding. It may lie below, within the gap,
-        as that of a pruned network does.
+    objective : its value there; NaN if all rows have weight zero.
+    agrees : whether that is the certified value, up to rounding. It may also be lower, within the
+        gap, as it is for a pruned network.
     neuron_sizes : (m,) ||W1_j|| ||W2_j||_1 on scaled columns and targets. The penalty is alpha
         times their sum.
     """
@@ -37,7 +39,7 @@ class Program:
     neuron_sizes: np.ndarray
 
     @classmethod
-    def of(cls, estimator: Any, sample: Sample) -> Program:
+    def of(cls, estimator: NetworkEstimator, sample: Sample) -> Program:
         posing, network = Posing.of_fitted(estimator), estimator.network_
         rows = posing.rows(sample.X, posing.targets.decode(sample.y), sample.weight)
         counted = np.flatnonzero(rows.weight > 0)
@@ -48,27 +50,27 @@ class Program:
         sizes = _sizes(network, numbers.columns, numbers.targets)
         settings = posing.targets.loss_settings
         loss = make_loss(
-            settings.pop("loss"),
+            settings["loss"],
             numbers.targets.apply(rows.Y),
             sample_weight=rows.weight,
-            **settings,
+            huber_delta=settings.get("huber_delta"),
         )
         value = float(loss.value(numbers.targets.apply(sample.scores[counted])))
         value += estimator.alpha_ * float(sizes.sum())
         return cls(value, _agrees(value, estimator.certificate_), sizes)
 
 
-def loss_name(estimator: Any) -> str:
+def loss_name(estimator: NetworkEstimator) -> str:
     return targets_of(estimator).loss_settings["loss"]
 
 
-def _agrees(value: float, certificate: Any) -> bool:
+def _agrees(value: float, certificate: Certificate) -> bool:
     rounding = AGREEMENT * certificate.objective
     below = min(certificate.gap, 1e-3 * certificate.objective)
     return -rounding - below <= value - certificate.objective <= rounding
 
 
-def _sizes(network: Any, columns: Scaling, targets: Scaling) -> np.ndarray:
+def _sizes(network: TwoLayerNetwork, columns: Scaling, targets: Scaling) -> np.ndarray:
     first = network.W1 * columns.spread
     if network.b1 is not None:
         first = np.column_stack([first, network.b1 + network.W1 @ columns.mean])

@@ -1,15 +1,14 @@
-"""What is reported on: a fitted estimator, and rows with what its network says about them."""
+"""What a report is about: a fitted estimator, and rows with the outputs of its network."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
-from sklearn.base import is_classifier
 from sklearn.utils.validation import (
     _check_sample_weight,
     check_array,
@@ -17,7 +16,8 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from cvxnn.estimators.base import NetworkEstimator
+from cvxnn.arrays import Matrix
+from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.targets import log_probabilities, predicted_classes
 from cvxnn.threads import cached_property
 
@@ -32,7 +32,7 @@ class Sample:
     scores : (n, C) outputs; C = 1 for two classes.
     """
 
-    X: Any
+    X: Matrix
     y: np.ndarray
     weight: np.ndarray | None
     scores: np.ndarray
@@ -51,7 +51,7 @@ class Sample:
         return log_probabilities(self.scores)
 
 
-def check_estimator(estimator: Any) -> None:
+def check_estimator(estimator: NetworkEstimator) -> None:
     if not isinstance(estimator, NetworkEstimator):
         raise TypeError(
             "a report is about one of the estimators of cvxnn, such as ReLUClassifier; got "
@@ -60,36 +60,47 @@ def check_estimator(estimator: Any) -> None:
     check_is_fitted(estimator, "network_")
 
 
-def take_sample(estimator: Any, X: Any, y: Any, sample_weight: Any, what: str) -> Sample:
-    """The rows, checked; errors begin with what they are."""
+def take_sample(
+    estimator: NetworkEstimator,
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    what: str,
+) -> Sample:
+    """The rows, checked; messages of errors begin with `what` they are."""
     try:
         return _take_sample(estimator, X, y, sample_weight)
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from error
 
 
-def _take_sample(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Sample:
+def _take_sample(
+    estimator: NetworkEstimator, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+) -> Sample:
     with warnings.catch_warnings():
-        # names of columns that the fit did not have do no harm: they go onto the page
+        # the page may show column names that the fit did not have
         warnings.filterwarnings("ignore", message="X has feature names")
-        X = validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
-    if sparse.issparse(X):
-        X = sparse.csr_array(X)  # a matrix of the old kind is none of the arrays that cvxnn takes
-    y = _classes(estimator, y) if is_classifier(estimator) else _values(estimator, y)
-    if len(y) != X.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows, but y has {len(y)}")
+        rows = validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
+    if sparse.issparse(rows):
+        rows = sparse.csr_array(rows)  # networks do not take SciPy's older csr_matrix
+    if isinstance(estimator, Classification):
+        targets = _classes(estimator, y)
+    else:
+        targets = _values(estimator, y)
+    if len(targets) != rows.shape[0]:
+        raise ValueError(f"X has {rows.shape[0]} rows, but y has {len(targets)}")
     weight = None
     if sample_weight is not None:
-        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        counted = np.flatnonzero(weight > 0)  # a row of weight zero is none
+        weight = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
+        counted = np.flatnonzero(weight > 0)  # training leaves rows of weight zero out as well
         if len(counted) == 0:
             raise ValueError("sample_weight is zero for all rows")
-        X, y, weight = X[counted], y[counted], weight[counted]
-    scores = estimator.network_.predict(X)
-    return Sample(X, y, weight, scores.reshape(len(scores), -1))
+        rows, targets, weight = rows[counted], targets[counted], weight[counted]
+    scores = estimator.network_.predict(rows)
+    return Sample(rows, targets, weight, scores.reshape(len(scores), -1))
 
 
-def _classes(estimator: Any, y: Any) -> np.ndarray:
+def _classes(estimator: Classification, y: ArrayLike) -> np.ndarray:
     labels = np.asarray(y, dtype=None if hasattr(y, "dtype") else object)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -104,7 +115,7 @@ def _classes(estimator: Any, y: Any) -> np.ndarray:
     return np.array([index[label] for label in found], dtype=int)
 
 
-def _values(estimator: Any, y: Any) -> np.ndarray:
+def _values(estimator: NetworkEstimator, y: ArrayLike) -> np.ndarray:
     values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y", estimator=estimator)
     values = values.reshape(len(values), -1)
     n_outputs = estimator.network_.n_outputs
@@ -113,8 +124,10 @@ def _values(estimator: Any, y: Any) -> np.ndarray:
     return values
 
 
-def column_names(estimator: Any, X: Any, given: Sequence[object] | None) -> tuple[str, ...]:
-    """The given names, or those of the fit, or those of X, or x0, x1, ..."""
+def column_names(
+    estimator: NetworkEstimator, X: ArrayLike, given: Sequence[object] | None
+) -> tuple[str, ...]:
+    """The names that are given; else those of the fit, then those of X, then x0, x1, ..."""
     d = estimator.network_.n_features
     for names in (
         given,
@@ -129,12 +142,12 @@ def column_names(estimator: Any, X: Any, given: Sequence[object] | None) -> tupl
     return tuple(f"x{k}" for k in range(d))
 
 
-def target_names(estimator: Any, y: Any) -> tuple[str, ...]:
-    """What the outputs of a regression are called."""
+def target_names(estimator: NetworkEstimator, y: ArrayLike) -> tuple[str, ...]:
+    """The names of a regression's outputs: those of y if it is a frame or a series."""
     C = estimator.network_.n_outputs
-    names = getattr(y, "columns", None)
-    if names is None and getattr(y, "name", None) is not None:
-        names = [y.name]
+    names, name = getattr(y, "columns", None), getattr(y, "name", None)
+    if names is None and name is not None:
+        names = [name]
     if names is not None and len(names) == C:
         return tuple(str(name) for name in names)
     return ("target",) if C == 1 else tuple(f"target {k}" for k in range(C))

@@ -1,13 +1,13 @@
 """Columns of a table as numbers for a network, the same for training rows and new ones.
 
-    numbers   -> themselves, missing ones the median of the training rows
-    texts     -> one column of 0 and 1 a category, all 0 for a category that training did not see
+    numbers   -> themselves, and the median of the training rows for missing ones
+    texts     -> a column of 0 and 1 for each category; all 0 for a category unseen in training
     missing   -> a further column of 0 and 1, if training rows had missing values there
 
-A column is one of numbers if all its values are. Columns of texts that are all different, or of
-very many, are names rather than categories and left out.
+A column holds numbers if all its values are numbers. Columns with a different text in every row, or
+with very many texts, hold names rather than categories and are left out.
 
-An encoder is data: it goes into a model file as JSON and comes back by `Encoder.from_json`.
+An encoder is data: `Encoder.to_json` goes into a model file, and `Encoder.from_json` reads it back.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cvxnn.tables.reading import Table, TableError, count, listed, short
+from cvxnn.tables.table import Table, TableError, count, listed, short
 from cvxnn.validation import check_number
 
-MAX_CATEGORIES = 50  # of a column of texts; one with more is more likely a name than a category
+MAX_CATEGORIES = 50  # a column with more different texts is more likely one of names
 _LIKE_A_NUMBER = re.compile(r"[^a-z]*\d[^a-z]*", re.IGNORECASE)  # 1,234 and $5 and 3 %
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """fill : what stands for missing values; None if they are refused.
+    """fill : the number used for missing values; None if they are refused.
     marked : whether a further column says which values were missing."""
 
     name: str
@@ -48,14 +47,14 @@ class NumberColumn:
         return np.column_stack([values, missing] if self.marked else [values])
 
     def surprises(self, table: Table) -> list[str]:
-        """What training did not see, in words."""
+        """Notes on values that were not seen in training."""
         return _filled(self, table)
 
 
 @dataclass(frozen=True)
 class CategoryColumn:
     """categories : in the order of their columns.
-    fill : the category that stands for missing values; None if they are refused or marked."""
+    fill : the category used for missing values; None if they are refused or marked."""
 
     name: str
     categories: tuple[str, ...]
@@ -79,7 +78,7 @@ class CategoryColumn:
         return encoded
 
     def surprises(self, table: Table) -> list[str]:
-        """What training did not see, in words."""
+        """Notes on values that were not seen in training."""
         known = {*self.categories, None}
         texts = table.texts(self.name)
         rows = [i for i, text in enumerate(texts) if text not in known]
@@ -88,7 +87,7 @@ class CategoryColumn:
             notes.append(
                 f"column {self.name!r}: {count(len(rows), 'value')} of categories that training "
                 f"did not see, the first is {short(texts[rows[0]])} in row {table.row(rows[0])}; "
-                "they count as none"
+                "they count as no category"
             )
         return notes
 
@@ -114,8 +113,7 @@ def _filled(column: Column, table: Table) -> list[str]:
         return []
     return [
         f"column {column.name!r}: {count(int(missing.sum()), 'missing value')}, the first in row "
-        f"{table.row(int(np.argmax(missing)))}, where training had none; {column.fill!r} stands "
-        "for them"
+        f"{table.row(int(np.argmax(missing)))}; training had none, so {column.fill!r} is filled in"
     ]
 
 
@@ -149,7 +147,7 @@ class Encoder:
                     notes.append(f"column {name!r} {why_not}: left out")
                     continue
             if _constant(table, column):
-                notes.append(f"column {name!r} has one value only: left out")
+                notes.append(f"column {name!r} has only one value: left out")
                 continue
             if isinstance(column, NumberColumn) and _counts_up(table.numbers(name)):
                 notes.append(f"column {name!r} counts up: ignore it if it only numbers the rows")
@@ -174,8 +172,8 @@ class Encoder:
         return [column.name for column in self.columns if isinstance(column, NumberColumn)]
 
     def encode(self, table: Table) -> tuple[np.ndarray, list[str]]:
-        """Numbers (n, features), and notes on what training had not seen. Columns may be in any
-        order; all that are needed have to be there."""
+        """Numbers (n, features), and notes on values that were not seen in training. Columns may be
+        in any order, but none may be missing."""
         absent = [column.name for column in self.columns if column.name not in table.columns]
         if absent:
             raise TableError(
@@ -186,7 +184,7 @@ class Encoder:
         notes = [note for column in self.columns for note in column.surprises(table)]
         return X, [*notes, *comma_notes(table, self.numbers)]
 
-    def to_json(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, object]]:
         return [
             {**vars(column), "categories": list(column.categories)}
             if isinstance(column, CategoryColumn)
@@ -195,8 +193,8 @@ class Encoder:
         ]
 
     @classmethod
-    def from_json(cls, columns: Any) -> Encoder:
-        """The encoder of a model file; ValueError or TypeError if it is none."""
+    def from_json(cls, columns: object) -> Encoder:
+        """The encoder of a model file; ValueError or TypeError if it is not valid."""
         if not isinstance(columns, list) or not columns:
             raise ValueError("columns are missing")
         found = tuple(_column_of_json(column) for column in columns)
@@ -215,7 +213,7 @@ def _column(table: Table, name: str, impute: bool) -> Column:
         fill = float(low / 2 + high / 2) if impute else None  # a sum might overflow
         return NumberColumn(name, fill, marked)
     counts = Counter(text for text in table.texts(name) if text is not None)
-    # the most frequent one, the first of the alphabet among equals
+    # the most frequent category; of equally frequent ones, the first in the alphabet
     fill = min(counts, key=lambda text: (-counts[text], text)) if impute and not marked else None
     return CategoryColumn(name, tuple(sorted(counts)), fill, marked)
 
@@ -256,16 +254,16 @@ def _counts_up(values: np.ndarray) -> bool:
 
 
 def comma_notes(table: Table, names: Sequence[str]) -> list[str]:
-    """A word on commas that are taken for decimal points."""
+    """A note on commas that are read as decimal points."""
     commas = [name for name in names if table.has_decimal_commas(name)]
     if not commas:
         return []
     text = next(text for text in table.column(commas[0]) if text is not None and "," in text)
     plain = text.replace(",", ".")
-    return [f"commas are decimal points, {text} is {plain}: {listed(commas, 8)}"]
+    return [f"commas are read as decimal points, {text} as {plain}: {listed(commas, 8)}"]
 
 
-def _column_of_json(column: Any) -> Column:
+def _column_of_json(column: object) -> Column:
     if not isinstance(column, dict) or not isinstance(column.get("name"), str):
         raise ValueError("a column has no name")
     name, marked, fill = column["name"], column.get("marked"), column.get("fill")
@@ -279,5 +277,5 @@ def _column_of_json(column: Any) -> Column:
     if not texts or not categories or len(set(categories)) < len(categories):
         raise ValueError(f"column {name!r}: categories must be different texts")
     if fill is not None and fill not in categories:
-        raise ValueError(f"column {name!r}: fill is none of its categories")
+        raise ValueError(f"column {name!r}: fill is not one of its categories")
     return CategoryColumn(name, tuple(categories), fill, marked)

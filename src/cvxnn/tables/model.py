@@ -2,69 +2,55 @@
 
     table -> encoder -> estimator -> predictions, by the names of columns and labels
 
-The file of a model is data: JSON and arrays beside the network (see `modelfile.py`). It holds the
-patterns of the convex program and the dual point behind the lower bound, so that the bound can be
-checked again on the same rows, and which rows were trained on and which held out. The program is
-defined by numbers that stand in the file: with them, another machine poses the same one.
+The file of a model holds data and no code: JSON and arrays beside the network (see `modelfile.py`).
+Among them are the patterns of the convex program and the dual point behind the lower bound, so that
+the bound can be checked again on the same rows, and which rows were trained on and which were held
+out. The numbers that define the program are in the file as well, so that another machine poses
+exactly the same program.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import PathLike
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
-from sklearn.base import is_classifier
-from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 
 import cvxnn
 from cvxnn import estimators, modelfile
 from cvxnn.certificates import Certificate, Multipliers
-from cvxnn.estimators.base import Watch, posed_program, take, train, unread_parameters
-from cvxnn.estimators.posing import Fit, Posing
+from cvxnn.estimators.base import NetworkEstimator, Watch, train
+from cvxnn.estimators.posing import Posing
 from cvxnn.estimators.rows import Numbers, Rows
 from cvxnn.estimators.targets import Labels
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
-from cvxnn.networks import NETWORKS
-from cvxnn.paths import Path, path
-from cvxnn.problems import ConvexProblem, lambda_max
+from cvxnn.networks import NETWORKS, TwoLayerNetwork
+from cvxnn.problems import lambda_max
 from cvxnn.pruning import prune
+from cvxnn.solvers.base import Solver
 from cvxnn.solvers.results import Progress, Solution, Status
+from cvxnn.tables.description import content_of
 from cvxnn.tables.encoding import MAX_CATEGORIES, Encoder
-from cvxnn.tables.preparation import (
-    HELD_OUT,
-    TASKS,
-    TRAINED,
-    Part,
-    Target,
-    TrainingData,
-    fingerprint_of,
-)
-from cvxnn.tables.reading import Table, TableError
-from cvxnn.tables.restoration import HISTORY, restored
-from cvxnn.validation import check_choice, suggest
+from cvxnn.tables.estimation import KINDS, make_estimator, scores_by_part
+from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
+from cvxnn.tables.restoration import restored
+from cvxnn.tables.table import Table, TableError
+from cvxnn.validation import check_choice
 from cvxnn.verification.checks import Verification, verify_network
 from cvxnn.verification.programs import Program, Scales, network_value
 
-KINDS = ("relu", "gated")
 _OLD_FILE = (
     "a file of format version 3, whose claims were made up to rounding: the bounds found here are "
     "proven, for row weights and scalings as this machine computes them"
 )
-MARGIN = 2.0**-46  # of a claimed objective, above what was found
-_NAMES = {
-    (kind, task, cv): f"{prefix}{suffix}{'CV' if cv else ''}"
-    for kind, prefix in zip(KINDS, ("ReLU", "GatedReLU"), strict=True)
-    for task, suffix in zip(TASKS, ("Classifier", "Regressor"), strict=True)
-    for cv in (True, False)
-}
+# A claimed objective is this much, relative, above the one that was found, so that a check on
+# another machine, whose last bits may differ, still confirms it.
+MARGIN = 2.0**-46
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,20 +59,22 @@ class Model:
 
     Attributes
     ----------
-    estimator : fitted.
+    estimator : the fitted estimator.
     encoder : how columns become features.
     target : what is predicted.
-    rows : (n,) of the table it came from: 0 trained on, 1 held out, 2 left out.
-    fingerprint : of the training rows, to know them again.
+    rows : (n,), what became of each row of the table: 0 trained on, 1 held out, 2 left out.
+    fingerprint : a hash of the training rows, to recognise them.
     mask, dual : patterns and dual point of the certified program, on distinct training rows.
-    multipliers : of its cone constraints; None for gated models, and in files of version 3.
-    numbers : what else defines it; None in files of version 3, which have it computed again.
-    scores : by "training" and "held out", the scores by name.
+    multipliers : those of its cone constraints; None for gated models, and in files of version 3.
+    numbers : what else defines the program; None in files of version 3, for which it is computed
+        again.
+    scores : the scores by name, for "training" and "held out".
     notes : what was done to the data, in words.
-    status : how the run ended that it comes from; None for a model from a file.
+    versions : those of cvxnn and of the packages it was trained with.
+    status : how training ended; None for a model from a file.
     """
 
-    estimator: Any
+    estimator: NetworkEstimator
     encoder: Encoder
     target: Target
     rows: np.ndarray
@@ -101,7 +89,7 @@ class Model:
     status: Status | None = None
 
     @property
-    def network(self) -> Any:
+    def network(self) -> TwoLayerNetwork:
         return self.estimator.network_
 
     @property
@@ -132,25 +120,26 @@ class Model:
         on_data: Callable[[Sequence[str]], object] | None = None,
         on_iteration: Callable[[Progress], object] | None = None,
         on_fold: Callable[[int, int], object] | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Model:
         """Train a model of a column of a table.
 
         Parameters
         ----------
         target : the name of the column to predict; rows without a value there are left out.
-        task : "classification" or "regression"; None to tell by the target: texts and up to ten
-            different whole numbers are classes.
+        task : "classification" or "regression"; None to decide by the target: texts, and up to ten
+            different whole numbers, are classes.
         kind : "relu" or "gated".
         alpha : strength of the penalty; None to choose by cross-validation.
         ignore : names of columns not to learn from.
         weight : the name of a column of sample weights; rows of weight zero are left out.
-        impute : fill missing values in; otherwise they are refused.
-        holdout : share of the rows that are not trained on, but scored.
+        impute : fill in missing values; otherwise they are an error.
+        holdout : share of the rows to hold out from training and score the model on.
         max_categories : columns with more different texts are left out.
-        seed : of the rows held out, the patterns, and the folds.
+        seed : for the rows held out, the patterns, and the folds.
         on_data : called with the notes on the data, before training.
-        on_iteration, on_fold : called while it goes on.
+        on_iteration, on_fold : called during training, with the solver's progress, and with the
+            number of folds done and of all folds.
         settings : other parameters of the estimator, such as `n_patterns` or `tol`.
         """
         check_choice(kind, "kind", KINDS)
@@ -160,7 +149,9 @@ class Model:
         if on_data is not None:
             on_data(data.notes)
         given = {} if alpha is None else {"alpha": alpha}
-        estimator = _estimator(kind, data.target.task, alpha is None, seed, {**given, **settings})
+        estimator = make_estimator(
+            kind, data.target.task, alpha is None, seed, {**given, **settings}
+        )
         X, y, weights = data.part(TRAINED)
         watch = Watch(on_iteration, on_fold, data.encoder.features)
         found = train(estimator, X, y, weights, watch)
@@ -170,7 +161,7 @@ class Model:
             target=data.target,
             rows=data.rows,
             fingerprint=fingerprint_of(X, y, weights),
-            scores=_scores_by_part(estimator, data.part(TRAINED), data.part(HELD_OUT)),
+            scores=scores_by_part(estimator, data.part(TRAINED), data.part(HELD_OUT)),
             notes=data.notes,
             versions=_versions(),
             numbers=found.posed.numbers,
@@ -180,11 +171,12 @@ class Model:
 
     # -- use
 
-    def predict(self, table: Table) -> tuple[dict[str, Any], list[str]]:
-        """Columns of predictions, one value for each row of the table, and notes: `prediction`,
-        and `probability_<class>` for each class where the loss gives probabilities."""
+    def predict(self, table: Table) -> tuple[dict[str, np.ndarray], list[str]]:
+        """Columns of predictions, with a value for each row of the table, and notes on the data.
+        The columns are `prediction` and, if the loss gives probabilities, a `probability_<class>`
+        for each class."""
         X, notes = self.encoder.encode(table)
-        columns: dict[str, Any] = {"prediction": self.estimator.predict(X)}
+        columns: dict[str, np.ndarray] = {"prediction": self.estimator.predict(X)}
         if hasattr(self.estimator, "predict_proba"):
             probabilities = self.estimator.predict_proba(X)
             for k, label in enumerate(self.estimator.classes_):
@@ -198,7 +190,7 @@ class Model:
         if fingerprint_of(X, y, weights) != self.fingerprint:
             raise TableError(
                 f"{table.source} has as many rows as the table that the model was trained on, but "
-                "its training rows are not the same, or in another order"
+                "its training rows are different, or in another order"
             )
         return X, y, weights
 
@@ -243,14 +235,14 @@ class Model:
         n_patterns: int = 0,
         alpha: float | None = None,
         tol: float = 1e-4,
-        **options: Any,
+        random_state: int | np.random.Generator | None = 0,
+        solver: str | Solver = "auto",
+        max_seconds: float | None = None,
     ) -> Model:
-        """The best network with the patterns of this one, and `n_patterns` sampled ones."""
+        """The model with the best network over the patterns of this one and `n_patterns` sampled
+        ones; the parameters are those of `cvxnn.improve`."""
         posed = self._posed(table)
         network, rows = posed.numbers.scale_network(self.network), posed.rows
-        huber: dict[str, Any] = (
-            {"huber_delta": posed.program.delta} if posed.program.loss == "huber" else {}
-        )
         found = improve(
             network,
             rows.X,
@@ -259,9 +251,11 @@ class Model:
             loss=posed.program.loss,
             sample_weight=rows.weight,
             n_patterns=n_patterns,
+            huber_delta=posed.program.delta if posed.program.loss == "huber" else None,
             tol=tol,
-            **huber,
-            **options,
+            random_state=random_state,
+            solver=solver,
+            max_seconds=max_seconds,
         )
         estimator, solution = self._with_given_alpha(found.solution, tol), found.solution
         estimator.certificate_ = solution.certificate
@@ -277,8 +271,8 @@ class Model:
         )
         return better._with_network(posed.numbers.unscale_network(found.network), table)
 
-    def _with_given_alpha(self, solution: Solution, tol: float) -> Any:
-        """The estimator as one that was told its alpha, after it was solved for again."""
+    def _with_given_alpha(self, solution: Solution, tol: float) -> NetworkEstimator:
+        """The estimator without cross-validation, with the alpha of a new solution."""
         name = type(self.estimator).__name__.removesuffix("CV")
         cls = getattr(estimators, name)
         known = {k: v for k, v in self.estimator.get_params().items() if k in cls().get_params()}
@@ -291,8 +285,8 @@ class Model:
         return estimator
 
     def _posed(self, table: Table) -> _Posed:
-        """The certified program of the training rows: from the numbers of the file and elementwise,
-        so that it is the same everywhere."""
+        """The certified program of the training rows. It is computed elementwise from the numbers
+        of the file, so that it is the same on every machine."""
         estimator, posing = self.estimator, Posing.of_fitted(self.estimator)
         X, y, weights = self.training_rows(table)
         targets = posing.targets
@@ -303,8 +297,8 @@ class Model:
         numbers = again if self.numbers is None else self.numbers
         if not len(self.mask) == len(rows) == len(numbers.row_weight):
             raise ModelFileError(
-                f"the model's bounds are of {len(self.mask)} distinct rows, {table.source} has "
-                f"{len(rows)} to train on"
+                f"the model's bounds are for {len(self.mask)} distinct rows, but {table.source} "
+                f"has {len(rows)} to train on"
             )
         rows = numbers.scaled(rows)
         p, kind = self.mask.shape[1], posing.problem.kind
@@ -323,16 +317,16 @@ class Model:
         )
         return _Posed(rows, program, numbers, tuple(numbers.differences(again)))
 
-    def _with_network(self, network: Any, table: Table) -> Model:
+    def _with_network(self, network: TwoLayerNetwork, table: Table) -> Model:
         estimator = _copy(self.estimator)
         estimator.network_ = network
-        found = _scores_by_part(estimator, self.training_rows(table), self.held_out_rows(table))
+        found = scores_by_part(estimator, self.training_rows(table), self.held_out_rows(table))
         model = replace(self, estimator=estimator, scores=found)
         return model._claiming(model._posed(table))
 
     def _claiming(self, posed: _Posed) -> Model:
-        """The model, with a certificate that claims of its network, as it stands in the file, what
-        was found without rounding."""
+        """The model with a certificate whose objective is computed without rounding, for the
+        network as it will be in the file."""
         estimator, claim = _copy(self.estimator), self.certificate
         found = network_value(self.network, posed.program, posed.scales).objective
         objective = max(found, claim.lower_bound) * (1 + MARGIN)
@@ -343,61 +337,9 @@ class Model:
     # -- files
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a file of data, never code; `cvxnn.load` reads it. Parameters that are
-        no data, such as gates or a solver of your own, are not kept."""
-        estimator = self.estimator
-        fitted = {
-            "alpha": estimator.alpha_,
-            "lambda_max": estimator.lambda_max_,
-            "converged": bool(estimator.converged_),
-            "n_iter": int(estimator.n_iter_),
-            "n_patterns": int(estimator.n_patterns_),
-            "n_dual_rows": int(self.mask.shape[0]),
-        }
-        description = {
-            "estimator": type(estimator).__name__,
-            "parameters": _plain(estimator.get_params()),
-            "fitted": fitted,
-            "certificate": vars(estimator.certificate_),
-            "columns": self.encoder.to_json(),
-            "target": vars(self.target),
-            "fingerprint": self.fingerprint,
-            "scores": self.scores,
-            "notes": list(self.notes),
-            "versions": self.versions or {},
-        }
-        history = [
-            [math.nan if value is None else value for value in map(vars(record).get, HISTORY)]
-            for record in estimator.history_
-        ]
-        arrays: dict[str, np.ndarray] = {
-            "rows": self.rows.astype(np.uint8),
-            "mask": np.packbits(self.mask, axis=0),
-            "dual": np.asarray(self.dual, dtype=np.float64),
-            "history": np.array(history, dtype=np.float64).reshape(-1, len(HISTORY)),
-        }
-        if self.numbers is not None:
-            arrays |= {
-                "row_weight": self.numbers.row_weight,
-                "column_mean": self.numbers.columns.mean,
-                "column_spread": self.numbers.columns.spread,
-                "target_mean": self.numbers.targets.mean,
-                "target_spread": self.numbers.targets.spread,
-            }
-        if self.multipliers is not None:
-            arrays |= {
-                "multiplier_block": np.asarray(self.multipliers.block, dtype=np.int32),
-                "multiplier_row": np.asarray(self.multipliers.row, dtype=np.int32),
-                "multiplier_value": np.asarray(self.multipliers.value, dtype=np.float64),
-            }
-        if hasattr(estimator, "cv_scores_"):
-            arrays |= {
-                "alphas": estimator.alphas_,
-                "cv_scores": estimator.cv_scores_,
-                "cv_neurons": estimator.cv_neurons_.astype(np.int64),
-            }
-            fitted["best_index"] = int(estimator.best_index_)
-        modelfile.write(Content(estimator.network_, description, arrays), path)
+        """Write the model to a file that holds data and no code; `cvxnn.load` reads it. Parameters
+        that are not data, such as gates or a solver of your own, are not kept."""
+        modelfile.write(content_of(self), path)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Model:
@@ -405,7 +347,7 @@ class Model:
         content = modelfile.read(path, NETWORKS)
         if content.description is None:
             raise ModelFileError(
-                f"{path} holds a network alone, which knows no columns: cvxnn.load reads it"
+                f"{path} holds only a network, without columns: read it with cvxnn.load"
             )
         return cls.of_file(content, path)
 
@@ -421,156 +363,11 @@ class Model:
 
 
 @dataclass(frozen=True, eq=False)
-class TablePath:
-    """A path of models of a table: one row of values for each point, and how it ended."""
-
-    points: list[dict[str, float]]
-    path: Path
-
-
-def fit_path(
-    table: Table,
-    target: str,
-    *,
-    task: str | None = None,
-    kind: str = "relu",
-    n_alphas: int = 30,
-    eps: float = 1e-2,
-    ignore: Sequence[str] = (),
-    weight: str | None = None,
-    impute: bool = True,
-    holdout: float = 0.2,
-    max_categories: int = MAX_CATEGORIES,
-    seed: int = 0,
-    tol: float = 1e-4,
-    checkpoint: str | PathLike[str] | None = None,
-    on_data: Callable[[Sequence[str]], object] | None = None,
-    on_point: Callable[[int, int], object] | None = None,
-    **settings: Any,
-) -> TablePath:
-    """Models of a column of a table at falling strengths of the penalty.
-
-    Parameters are those of `Model.fit` and `cvxnn.path`. `settings` are other parameters of the
-    estimator, but those that a path has no use for: it has strengths and starts of its own.
-    """
-    check_choice(kind, "kind", KINDS)
-    data = TrainingData.of(
-        table, target, task, ignore, weight, impute, holdout, max_categories, seed
-    )
-    if on_data is not None:
-        on_data(data.notes)
-    _refuse(settings, ("alpha",), "fit_path goes through many strengths")
-    estimator = _estimator(kind, data.target.task, False, seed, {"tol": tol, **settings})
-    training, held_out = data.part(TRAINED), data.part(HELD_OUT)
-    posed = posed_program(estimator, *training)
-    if lambda_max(posed.problem) == 0:
-        raise TableError(
-            f"{table.source}, column {target!r} does not depend on the others: the constant model "
-            "is the best one at every strength"
-        )
-    done = 0
-
-    def count(solution: Any) -> None:
-        nonlocal done
-        done += 1
-        if on_point is not None:
-            on_point(done, n_alphas)
-
-    found = path(
-        posed.problem,
-        n_alphas,
-        eps,
-        tol,
-        solver=estimator.solver,
-        max_iter=estimator.max_iter,
-        checkpoint=checkpoint,
-        callback=count,
-    )
-    points = []
-    for solution in found:
-        take(estimator, Fit(posed, solution))
-        certificate = solution.certificate
-        point = {
-            "alpha": solution.problem.lam,
-            "objective": certificate.objective,
-            "lower_bound": certificate.lower_bound,
-            "relative_gap": certificate.relative_gap,
-            "neurons": solution.n_active,
-        }
-        for part, values in _scores_by_part(estimator, training, held_out).items():
-            for name, value in values.items():
-                point[f"{part.replace(' ', '_')}_{name}"] = value
-        points.append(point)
-    return TablePath(points, found)
-
-
-def pose(
-    table: Table, target: str, *, kind: str = "relu", alpha: float, seed: int = 0, **settings: Any
-) -> ConvexProblem:
-    """The convex program of all rows of a table, with everything else at its default. `settings`
-    are those parameters of the estimator that the program depends on."""
-    check_choice(kind, "kind", KINDS)
-    data = TrainingData.of(table, target, None, (), None, True, 0.0, MAX_CATEGORIES, seed)
-    _refuse(settings, ("solver", "tol", "max_iter"), "pose solves nothing")
-    estimator = _estimator(kind, data.target.task, False, seed, settings)
-    return posed_program(estimator, *data.part(TRAINED), alpha=alpha).problem
-
-
-def _estimator(kind: str, task: str, choosing: bool, seed: int, settings: dict[str, Any]) -> Any:
-    """The estimator with these settings, every one of which it reads."""
-    cls = getattr(estimators, _NAMES[kind, task, choosing])
-    _refuse(settings, ("random_state",), "seed is what sets it")
-    _refuse(settings, ("warm_start",), "there is no earlier fit to start from")
-    for name in settings:
-        if name not in cls._get_param_names():
-            known = suggest(name, cls._get_param_names())
-            raise TypeError(f"{cls.__name__} has no parameter {name!r}; {known}")
-    estimator = cls(**settings, random_state=seed)
-    for name, why in unread_parameters(estimator):
-        _refuse(settings, (name,), why)
-    return estimator
-
-
-def _refuse(settings: dict[str, Any], names: Sequence[str], why: str) -> None:
-    for name in names:
-        if name in settings:
-            raise TypeError(f"{name} is given, but nothing reads it: {why}")
-
-
-def _scores_by_part(estimator: Any, training: Part, held_out: Part) -> dict[str, dict[str, float]]:
-    parts = {"training": training, "held out": held_out}
-    return {
-        label: scores(estimator, X, y, weights)
-        for label, (X, y, weights) in parts.items()
-        if len(y)
-    }
-
-
-def scores(estimator: Any, X: Any, y: Any, weights: Any = None) -> dict[str, float]:
-    """What is reported of predictions, by name."""
-    if is_classifier(estimator):
-        found = {"accuracy": float(estimator.score(X, y, sample_weight=weights))}
-        if hasattr(estimator, "predict_proba"):
-            probabilities = estimator.predict_proba(X)
-            found["log_loss"] = float(
-                log_loss(y, probabilities, labels=estimator.classes_, sample_weight=weights)
-            )
-        return found
-    size = float(np.max(np.abs(y))) or 1.0  # taken out, so that no square over- or underflows
-    y, predictions = y / size, estimator.predict(X) / size
-    error = root_mean_squared_error(y, predictions, sample_weight=weights)
-    found = {"rmse": size * float(error)}
-    if len(y) > 1:
-        found["r2"] = float(r2_score(y, predictions, sample_weight=weights))
-    return found
-
-
-@dataclass(frozen=True, eq=False)
 class _Posed:
     """The convex program of a model.
 
     rows : distinct and scaled, with their raw weights.
-    differences : numbers of the program that these rows do not have, in words.
+    differences : which numbers of the file differ from those of these rows, in words.
     """
 
     rows: Rows
@@ -584,8 +381,16 @@ class _Posed:
         return Scales(columns.mean, columns.spread, targets.mean, targets.spread)
 
 
-def _outcome(solution: Solution) -> dict[str, Any]:
-    """How a run ended, and what its lower bound rests on."""
+class _Outcome(TypedDict):
+    """How a run ended, and what its lower bound rests on: fields of a model."""
+
+    status: Status
+    mask: np.ndarray
+    dual: np.ndarray
+    multipliers: Multipliers | None
+
+
+def _outcome(solution: Solution) -> _Outcome:
     return {
         "status": solution.status,
         "mask": solution.problem.patterns.mask,
@@ -594,7 +399,8 @@ def _outcome(solution: Solution) -> dict[str, Any]:
     }
 
 
-def _improved(network: Any, solution: Solution, n_sampled: int) -> str:
+def _improved(network: TwoLayerNetwork, solution: Solution, n_sampled: int) -> str:
+    """The note on an improvement."""
     p = len(solution.problem.patterns)
     return (
         f"improved: solved again over {p} patterns, those of an earlier network with "
@@ -607,18 +413,7 @@ def _versions() -> dict[str, str]:
     return {"cvxnn": cvxnn.__version__, **found}
 
 
-def _copy(estimator: Any) -> Any:
+def _copy(estimator: NetworkEstimator) -> NetworkEstimator:
     other = type(estimator)(**estimator.get_params())
-    vars(other).update(vars(estimator))
+    other.__dict__.update(vars(estimator))
     return other
-
-
-def _plain(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Those of the parameters that are data."""
-    found = {}
-    for name, value in parameters.items():
-        value = value.tolist() if hasattr(value, "tolist") else value
-        with suppress(TypeError):
-            json.dumps(value)
-            found[name] = value
-    return found

@@ -1,21 +1,20 @@
-"""A table, made ready for training: what is predicted, from which features, on which rows."""
+"""From a table to training data: what is predicted, from which features, on which rows."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
 from cvxnn.tables.encoding import Encoder, comma_notes
-from cvxnn.tables.reading import Table, TableError, count, listed, number_text, short
+from cvxnn.tables.table import Table, TableError, count, listed, number_text, short
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
 TASKS = ("classification", "regression")
-MAX_CLASSES = 10  # different whole numbers that are taken for classes unless told otherwise
+MAX_CLASSES = 10  # up to so many different whole numbers are classes, unless the task is given
 TRAINED, HELD_OUT, LEFT_OUT = 0, 1, 2  # what became of a row
 
 Part = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # features, targets, weights
@@ -25,7 +24,7 @@ Part = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # features, targets, we
 class Target:
     """What is predicted.
 
-    name : of the column.
+    name : the name of the column.
     weight : the name of the column of sample weights, if there is one.
     classes : the labels as texts, or None for a regression.
     """
@@ -39,13 +38,15 @@ class Target:
         return TASKS[0] if self.classes is not None else TASKS[1]
 
     def values(self, table: Table) -> np.ndarray:
-        """Labels or numbers; every row has to have one."""
+        """Labels or numbers; a row without one is an error."""
         if self.classes is None:
             return table.numbers(self.name)
         labels = _labels(table, self.name)
         for i, label in enumerate(labels):
             if label not in self.classes:
-                what = "the label is missing" if label is None else f"{label!r} is no known label"
+                what = (
+                    "the label is missing" if label is None else f"{label!r} is not a known label"
+                )
                 raise TableError(f"{table.place(self.name, i)}: {what}")
         return labels.astype(str)
 
@@ -53,22 +54,28 @@ class Target:
         return None if self.weight is None else _weights(table, self.weight)
 
     @classmethod
-    def from_json(cls, target: Any) -> Target:
-        """The target of a model file; ValueError or the like if it is none."""
+    def from_json(cls, target: Mapping[str, object]) -> Target:
+        """The target of a model file; ValueError or the like if it is not valid."""
         name, weight, classes = target["name"], target["weight"], target["classes"]
         if not isinstance(name, str) or not isinstance(weight, str | None):
             raise ValueError("the target and its weight must have names")
         if classes is None:
             return cls(name, None, weight)
-        texts = isinstance(classes, list) and all(isinstance(label, str) for label in classes)
-        if not texts or len(classes) < 2 or classes != sorted(set(classes)):
+        if not isinstance(classes, list) or not all(isinstance(label, str) for label in classes):
+            raise ValueError("classes must be texts")
+        if len(classes) < 2 or classes != sorted(set(classes)):
             raise ValueError("classes must be at least two texts, in order")
         return cls(name, tuple(classes), weight)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """A table, made ready for training: the rows that have a target, and what became of all."""
+    """Features, targets and weights of the rows with a target, and what became of every row.
+
+    rows : (n,) of the table, TRAINED, HELD_OUT or LEFT_OUT; the other arrays have no rows that
+        were left out.
+    notes : what was done to the data, in words.
+    """
 
     X: np.ndarray
     y: np.ndarray
@@ -104,21 +111,23 @@ class TrainingData:
         check_integer(max_categories, "max_categories", minimum=2)
         check_integer(seed, "seed", minimum=0)
         for name in (target, *ignore, *([] if weight is None else [weight])):
-            table.column(name)  # which has to be there
+            table.column(name)  # an error if there is none
         used = [name for name in table.names if name not in (target, weight, *ignore)]
         if weight == target:
             raise TableError(f"{table.source}, column {target!r} is both target and weight")
         for given, what in ((target, "the target"), (weight, "the weight")):
             if given in ignore:
-                raise TableError(f"{table.source}, column {given!r} is {what}, and to be ignored")
+                raise TableError(
+                    f"{table.source}, column {given!r} is {what}, so it cannot be ignored"
+                )
         if not used:
-            raise TableError(f"{table.source} has no column to learn from but {target!r}")
+            raise TableError(f"{table.source} has no column to learn from besides {target!r}")
         left_out, notes = _left_out(table, target, weight)
         present = table.select(~left_out)
         aim = _target(present, target, weight, task)
         y, weights = aim.values(present), aim.weights(present)
         held_out = _held_out(y, holdout, seed, aim.classes is not None)
-        # of the rows to be trained on, so that the others are new to it
+        # made from the training rows alone, so that the held-out rows are new to the model
         training = present.select(~held_out)
         encoder, about = Encoder.of(training, used, impute=impute, max_categories=max_categories)
         X, _ = encoder.encode(present)
@@ -140,11 +149,11 @@ def _about_target(table: Table, target: Target) -> list[str]:
     rare = [str(label) for label in labels[counts == 1]]
     if not rare:
         return []
-    return [f"of {listed(rare, 8)} there is one row only, too few to learn from or to test on"]
+    return [f"labels with a single row, too few to learn from or to test on: {listed(rare, 8)}"]
 
 
 def _left_out(table: Table, target: str, weight: str | None) -> tuple[np.ndarray, list[str]]:
-    """The rows that cannot be learnt from, and notes on them."""
+    """Which rows cannot be learned from, and notes on them."""
     reasons = {f"{target!r} is missing": table.missing(target)}
     if weight is not None:
         reasons[f"the weight {weight!r} is 0"] = _weights(table, weight) == 0
@@ -157,7 +166,8 @@ def _left_out(table: Table, target: str, weight: str | None) -> tuple[np.ndarray
     left_out = np.any(list(reasons.values()), axis=0)
     if np.sum(~left_out) < 2:
         found = count(int(np.sum(~left_out)), "row")
-        raise TableError("; ".join([f"{table.source} has {found} to learn from, not 2", *notes]))
+        short_of = f"{table.source} has {found} to learn from, and needs at least 2"
+        raise TableError("; ".join([short_of, *notes]))
     return left_out, notes
 
 
@@ -166,13 +176,13 @@ def _weights(table: Table, name: str) -> np.ndarray:
     bad = np.flatnonzero(~(weights >= 0))
     if len(bad):
         value = weights[bad[0]]
-        what = "the weight is missing" if np.isnan(value) else f"{value:g} is no weight"
+        what = "the weight is missing" if np.isnan(value) else f"{value:g} is not a weight"
         raise TableError(f"{table.place(name, bad[0])}: {what}; weights must be >= 0")
     return weights
 
 
 def _labels(table: Table, name: str) -> np.ndarray:
-    """Texts; numbers are written alike, so that 1 and 1.0 are one label."""
+    """Labels as texts. Numbers are all written in the same way, so that 1 and 1.0 are one label."""
     if not table.is_numeric(name):
         return table.texts(name)
     numbers = table.numbers(name)
@@ -184,14 +194,14 @@ def _target(table: Table, name: str, weight: str | None, task: str | None) -> Ta
     if task is None:
         task = TASKS[1] if numeric and not _few_whole_numbers(table.numbers(name)) else TASKS[0]
     if task == TASKS[1]:
-        table.numbers(name)  # which has to be numbers
+        table.numbers(name)  # an error if some value is not a number
         return Target(name, None, weight)
     labels = [label for label in _labels(table, name) if label is not None]
     classes = sorted(set(labels))
     if len(classes) < 2:
         raise TableError(
-            f"{table.source}, column {name!r} has one value only, {short(classes[0])}: there is "
-            "nothing to tell apart"
+            f"{table.source}, column {name!r} has only one value, {short(classes[0])}: there is "
+            "nothing to predict"
         )
     if len(classes) > max(len(labels) / 2, 2):
         raise TableError(
@@ -208,8 +218,8 @@ def _few_whole_numbers(values: np.ndarray) -> bool:
 
 
 def _held_out(y: np.ndarray, share: float, seed: int, stratify: bool) -> np.ndarray:
-    """Which rows to hold out: of all classes alike, where there are enough. At least one row of
-    each class is trained on."""
+    """Which rows to hold out: the same share of each class if there are enough rows. At least one
+    row of each class is trained on."""
     held_out = np.zeros(len(y), dtype=bool)
     n_test = round(share * len(y))
     if n_test == 0 or n_test > len(y) - 2:

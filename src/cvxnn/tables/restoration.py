@@ -1,17 +1,19 @@
-"""Models from the contents of their files, which nobody vouches for: every type, shape and size is
-looked at. What is wrong is a KeyError, TypeError, ValueError or the like."""
+"""Models from the contents of their files. A file may be damaged or forged, so every type, shape
+and size is checked. Errors are KeyError, TypeError, ValueError and the like; the caller turns them
+into one about the file."""
 
 from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
-from sklearn.base import is_classifier
+from numpy.typing import DTypeLike
 
 from cvxnn import estimators
 from cvxnn.certificates import Certificate, Multipliers
+from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.modelfile import Content
 from cvxnn.solvers.results import Progress
@@ -25,15 +27,32 @@ ESTIMATORS = frozenset(
     for task in ("Classifier", "Regressor")
     for cv in ("", "CV")
 )
-# the columns of its array; notes are of signs of life, which are not kept
+# The columns of the array with the history. Only signs of life have notes, and these are not kept.
 HISTORY = tuple(name for name in inspect.signature(Progress).parameters if name != "note")
 
 
-def restored(content: Content) -> dict[str, Any]:
-    """What a `Model` is made of."""
-    told, arrays = content.description or {}, content.arrays
-    network, fitted = content.network, told["fitted"]
-    encoder, target = Encoder.from_json(told["columns"]), Target.from_json(told["target"])
+class Fields(TypedDict):
+    """The fields of a `Model`."""
+
+    estimator: NetworkEstimator
+    encoder: Encoder
+    target: Target
+    rows: np.ndarray
+    fingerprint: str
+    mask: np.ndarray
+    dual: np.ndarray
+    scores: dict[str, dict[str, float]]
+    notes: tuple[str, ...]
+    versions: dict[str, str]
+    multipliers: Multipliers | None
+    numbers: Numbers | None
+
+
+def restored(content: Content) -> Fields:
+    """The fields of the model that a file describes."""
+    described, arrays = content.description or {}, content.arrays
+    network, fitted = content.network, described["fitted"]
+    encoder, target = Encoder.from_json(described["columns"]), Target.from_json(described["target"])
     outputs = 1 if target.classes is None or len(target.classes) == 2 else len(target.classes)
     shape = network.n_features, network.n_outputs
     if shape != (len(encoder.features), outputs):
@@ -47,39 +66,43 @@ def restored(content: Content) -> dict[str, Any]:
     n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=1)
     n_patterns = check_integer(fitted["n_patterns"], "n_patterns", minimum=1)
     if n_rows > np.sum(rows == TRAINED):
-        raise ValueError("there are fewer training rows than rows of the dual point")
+        raise ValueError("the dual point has more rows than there are training rows")
     mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)
     scores = {
         _text(part): {_text(name): float(value) for name, value in values.items()}
-        for part, values in told["scores"].items()
+        for part, values in described["scores"].items()
     }
     return {
-        "estimator": _restored_estimator(told, content, target),
+        "estimator": _restored_estimator(described, content, target),
         "encoder": encoder,
         "target": target,
         "rows": rows.astype(int),
-        "fingerprint": _text(told["fingerprint"]),
+        "fingerprint": _text(described["fingerprint"]),
         "mask": np.unpackbits(mask, axis=0, count=n_rows).astype(bool),
         "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
         "numbers": _restored_numbers(arrays, n_rows, network.n_features, outputs),
         "multipliers": _restored_multipliers(arrays, 2 * n_patterns * outputs, n_rows),
         "scores": scores,
-        "notes": tuple(map(_text, told["notes"])),
-        "versions": {_text(name): _text(number) for name, number in told["versions"].items()},
+        "notes": tuple(map(_text, described["notes"])),
+        "versions": {_text(name): _text(number) for name, number in described["versions"].items()},
     }
 
 
-def _restored_estimator(told: dict[str, Any], content: Content, target: Target) -> Any:
-    if told["estimator"] not in ESTIMATORS:
-        raise ValueError(f"there is no estimator {told['estimator']!r}")
-    estimator = getattr(estimators, told["estimator"])(**told["parameters"])
+def _restored_estimator(
+    described: dict[str, Any], content: Content, target: Target
+) -> NetworkEstimator:
+    if described["estimator"] not in ESTIMATORS:
+        raise ValueError(f"there is no estimator {described['estimator']!r}")
+    estimator: NetworkEstimator = getattr(estimators, described["estimator"])(
+        **described["parameters"]
+    )
     estimator._validate_params()
-    if (target.classes is not None) != is_classifier(estimator):
-        raise ValueError("the estimator does not fit the target")
-    fitted, network = told["fitted"], content.network
-    vars(estimator).update(
+    if (target.classes is not None) != isinstance(estimator, Classification):
+        raise ValueError("the estimator does not match the target")
+    fitted, network = described["fitted"], content.network
+    estimator.__dict__.update(
         network_=network,
-        certificate_=_restored_certificate(told["certificate"]),
+        certificate_=_restored_certificate(described["certificate"]),
         alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
         lambda_max_=check_number(fitted["lambda_max"], "lambda_max", minimum=0),
         converged_=check_flag(fitted["converged"], "converged"),
@@ -92,13 +115,13 @@ def _restored_estimator(told: dict[str, Any], content: Content, target: Target) 
     )
     if target.classes is not None:
         estimator.classes_ = np.array(target.classes)
-    if told["estimator"].endswith("CV"):
-        vars(estimator).update(_restored_choice(fitted, content.arrays))
+    if described["estimator"].endswith("CV"):
+        estimator.__dict__.update(_restored_choice(fitted, content.arrays))
     return estimator
 
 
-def _restored_certificate(told: dict[str, Any]) -> Certificate:
-    certificate = Certificate(**{**told, "caveats": tuple(told.get("caveats", ()))})
+def _restored_certificate(described: dict[str, Any]) -> Certificate:
+    certificate = Certificate(**{**described, "caveats": tuple(described.get("caveats", ()))})
     for text in (certificate.scope, *certificate.caveats):
         _text(text)
     for name, value in vars(certificate).items():
@@ -111,7 +134,7 @@ def _restored_certificate(told: dict[str, Any]) -> Certificate:
 def _restored_numbers(
     arrays: dict[str, np.ndarray], n: int, n_features: int, outputs: int
 ) -> Numbers | None:
-    """The numbers that define the program; none in files of version 3."""
+    """The numbers that define the program; None for files of version 3, which have none."""
     if "row_weight" not in arrays:
         return None
     lengths = {
@@ -148,8 +171,10 @@ def _restored_multipliers(
     return Multipliers(block.astype(int), row.astype(int), value)
 
 
-def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """What cross-validation leaves behind."""
+def _restored_choice(
+    fitted: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray | int | float]:
+    """The attributes that cross-validation leaves on an estimator."""
     alphas = _finite(_array(arrays, "alphas", np.float64, None), "alphas")
     cv_scores = _array(arrays, "cv_scores", np.float64, None, len(alphas))
     best = check_integer(fitted["best_index"], "best_index", minimum=0)
@@ -162,7 +187,9 @@ def _restored_choice(fitted: dict[str, Any], arrays: dict[str, np.ndarray]) -> d
     }
 
 
-def _array(arrays: dict[str, np.ndarray], name: str, dtype: Any, *shape: int | None) -> np.ndarray:
+def _array(
+    arrays: dict[str, np.ndarray], name: str, dtype: DTypeLike, *shape: int | None
+) -> np.ndarray:
     """An array of a file, if it has this dtype and this shape; None stands for any length."""
     array = arrays[name]
     fits = array.ndim == len(shape) and all(
@@ -179,9 +206,9 @@ def _finite(array: np.ndarray, name: str) -> np.ndarray:
     return array
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return value
 
 

@@ -21,12 +21,12 @@ def columns(contents: Contents) -> Markup:
         f"the mean of {N_SHUFFLES} shuffles with a fixed seed."
     )
     if columns.n_shuffled < columns.n_columns:
-        shuffled += f" The {columns.n_shuffled} columns with the largest weights were shuffled."
+        shuffled += f" Only the {columns.n_shuffled} with the largest weights were shuffled."
     unit = "the outputs" if contents.classes else "the target, in standard deviations,"
     gate = ", as long as no gate switches" if contents.gated else ""
     weight = (
         "the sum over the neurons of |W₁| · ‖W₂‖₁ for a step of one standard deviation of the "
-        f"column. No such step changes {unit} by more than that{gate}."
+        f"column. Such a step changes {unit} by at most that much{gate}."
     )
     rises, weights = ([getattr(c, part) for c in columns.shown] for part in ("rise", "weight"))
     body = [
@@ -63,10 +63,10 @@ def neurons(contents: Contents) -> Markup:
         element("strong", "Output:"),
         " what it acts on. "
         if contents.gated
-        else " what it adds to (+) or takes from (−) where it is on. ",
+        else " what it adds to (+) or subtracts from (−) where it is on. ",
         element("strong", "Columns:"),
         " its largest weights, for a standard deviation of the column, relative to the norm of "
-        "all.",
+        "all its weights.",
     ]
     body = []
     for rank, neuron in enumerate(neurons.shown, start=1):

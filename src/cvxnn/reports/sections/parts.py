@@ -1,4 +1,4 @@
-"""What all sections are made of."""
+"""The parts that sections are made of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def figure(title: str, key: Markup | None, drawing: Markup) -> Markup:
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Markup], left: int = 0) -> Markup:
-    """`left` : how many of the last columns hold words."""
+    """`left` is the number of last columns that hold words, which are aligned to the left."""
     cells = [
         element(
             "th", head, scope="col", class_="left" if k == 0 or k >= len(heads) - left else None
@@ -31,7 +31,7 @@ def table_of(heads: Sequence[str], rows: Sequence[Markup], left: int = 0) -> Mar
 
 
 def metered(words: str, value: float, largest: float, css: str) -> Markup:
-    """A number with a bar after it, which is full for the largest one."""
+    """A cell with a number and a bar, which is full for the largest number."""
     return element(
         "td", words, meter(value / largest if largest > 0 else 0.0, css), class_="nowrap"
     )

@@ -11,7 +11,7 @@ from cvxnn.reports.measures import MAX_POINTS, N_BINS, Calibration, Confusion, R
 from cvxnn.reports.numbers import MISSING, count, number, percent
 from cvxnn.reports.sections.parts import and_more, figure, lower, scrolling
 
-_DEPTHS = 6  # of the colour of a cell in a matrix
+_DEPTHS = 6  # shades of the colour of a cell in a matrix
 
 
 def predictions(contents: Contents) -> Markup:
@@ -20,19 +20,19 @@ def predictions(contents: Contents) -> Markup:
     first = contents.results[0].confusion
     assert first is not None
     text = (
-        "Rows are the true classes, columns the predicted ones. Colours are shares of a row of the "
-        "matrix; recall is the share that was found."
+        "Rows are the true classes, columns the predicted ones. Colours show shares of a row of "
+        "the matrix; recall is the share of a class that was predicted correctly."
     )
     if first.n_other:
         text += (
             f" The {len(first.classes) - 1} classes that are most frequent in the "
-            f"{lower(contents.results[0].label)} are shown; the other {first.n_other} are taken "
-            "together."
+            f"{lower(contents.results[0].label)} are shown; the other {first.n_other} share a row "
+            "and a column."
         )
     tables = [
         _matrix(result.label, result.confusion) for result in contents.results if result.confusion
     ]
-    K = len(first.classes)  # few have room beside each other, on paper fewer
+    K = len(first.classes)  # only small matrices fit side by side, and fewer on paper
     layout = "columns" if K <= 4 else "matrices" if K <= 10 else None
     return join(element("p", text), element("div", *tables, class_=layout))
 
@@ -40,7 +40,7 @@ def predictions(contents: Contents) -> Markup:
 def _matrix(label: str, confusion: Confusion) -> Markup:
     heads = [element("th", name_of(name, 24), scope="col") for name in confusion.classes]
     longest = max(len(shorten(name, 24)) for name in confusion.classes)
-    tall = len(heads) > 3 and longest > 5  # names stand upright where they would take up the width
+    tall = len(heads) > 3 and longest > 5  # long names are set vertically, to save width
     rows = []
     for i, name in enumerate(confusion.classes):
         total = int(confusion.counts[i].sum())
@@ -105,7 +105,7 @@ def _regression(contents: Contents) -> Markup:
     drawn = [result for result in contents.results if result.n > MAX_POINTS]
     text = "Points on the dashed line are predicted without error; a residual is true − predicted."
     if drawn:
-        text += f" Of many rows, {MAX_POINTS:,} are drawn, the same ones every time."
+        text += f" Of more rows, {MAX_POINTS:,} random ones are drawn, the same every time."
     return join(element("p", text), *parts, and_more(hidden, "target"))
 
 
@@ -141,7 +141,7 @@ def probabilities(contents: Contents) -> Markup | None:
     if not contents.classes:
         return None
     if contents.results[0].calibration is None:
-        return element("p", "There are none: the scores of loss='squared' are no probabilities.")
+        return element("p", "The model gives none: probabilities need loss='log'.")
     of: object = "the predicted class"
     if len(contents.classes) == 2:
         of = join("the class ", name_of(contents.classes[1]))
@@ -149,9 +149,10 @@ def probabilities(contents: Contents) -> Markup | None:
         "p",
         f"Rows are sorted into {N_BINS} bins by the probability of ",
         of,
-        ". Where probabilities are right, the share of rows in which it came true is equal to "
-        "them: points lie on the dashed line. Upright lines are 95 % intervals of the share. The "
-        "expected calibration error is the mean distance from the dashed line, over the rows.",
+        ". If the probabilities are right, the share of rows of that class in a bin equals the "
+        "mean probability there, and the points lie on the dashed line. Vertical lines are 95 % "
+        "intervals of the share. The expected calibration error is the mean distance from the "
+        "dashed line, over the rows.",
     )
     figures = [
         _reliability(result.label, result.calibration)
@@ -164,21 +165,19 @@ def probabilities(contents: Contents) -> Markup | None:
 def _reliability(label: str, calibration: Calibration) -> Markup:
     bins, unit = calibration.bins, Scale(0.0, 1.0)
     mean, share = [one.mean for one in bins], [one.share for one in bins]
-    plot = Plot(
-        unit, unit, x_label="probability", y_label="share that came true", height=270, left=58
-    )
+    plot = Plot(unit, unit, x_label="probability", y_label="observed share", height=270, left=58)
     plot.line([0, 1], [0, 1], "ideal")
     plot.whiskers(mean, [one.interval[0] for one in bins], [one.interval[1] for one in bins], "a")
     plot.dots(mean, share, "a")
     counts = [one.n for one in bins]
     below = Plot(unit, Scale.counts(counts), y_label="rows", height=110, left=58)
     below.bars([one.low for one in bins], [one.high for one in bins], counts, "c")
-    told = "; ".join(f"{number(one.mean, 2)}: {number(one.share, 2)} of {one.n:,}" for one in bins)
+    pairs = [f"{number(one.mean, 2)}: {number(one.share, 2)} of {one.n:,}" for one in bins]
     return figure(
         f"{label}: expected calibration error {number(calibration.error, 2)}",
         None,
         join(
-            plot.svg(f"Mean probability and share that came true, by bin: {told}."),
+            plot.svg(f"Mean probability and observed share, by bin: {'; '.join(pairs)}."),
             below.svg(f"Rows in each bin: {', '.join(str(n) for n in counts)}."),
         ),
     )

@@ -1,4 +1,4 @@
-"""What it takes to do it again."""
+"""What it takes to reproduce the model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cvxnn.reports.contents import Contents
 from cvxnn.reports.markup import Markup, element, join, shorten
 from cvxnn.reports.sections.parts import and_more, facts_list
 
-MAX_FACTS, MAX_FACT = 50, 1000  # facts, and characters of one
+MAX_FACTS, MAX_FACT = 50, 1000  # the number of facts, and the characters of each
 
 
 def reproduce(contents: Contents) -> Markup:

@@ -12,7 +12,7 @@ from cvxnn.reports.measures import Measure
 from cvxnn.reports.numbers import count, gap, number, percent, ratio
 from cvxnn.reports.sections.parts import and_more, lower, scrolling
 
-MAX_OUTPUTS = 12  # of a regression in the table
+MAX_OUTPUTS = 12  # targets of a regression shown in the table
 MAX_NOTES = 20_000  # characters
 _FORMATS: dict[str, Callable[[float], str]] = {"share": percent, "ratio": ratio, "number": number}
 
@@ -28,7 +28,7 @@ def tiles(contents: Contents) -> Markup:
             "relative gap",
             gap(certificate.relative_gap),
             f"{'converged' if contents.converged else 'not converged'}; "
-            f"{number(contents.tol, 2)} asked for",
+            f"tolerance {number(contents.tol, 2)}",
         ),
         (
             "neurons",
@@ -52,7 +52,7 @@ def tiles(contents: Contents) -> Markup:
 
 
 def _headline(result: Result) -> list[tuple[str, Measure, str]]:
-    """The two measures that say most, with a name, and whose they are."""
+    """The two most telling measures, each with a name and the rows that it is measured on."""
     where = lower(result.label)
     named = {measure.name: measure for measure in result.measures}
     if "mean R²" in named:
@@ -71,7 +71,7 @@ def summary(contents: Contents) -> Markup:
     measures = contents.results[0].measures
     several = len(contents.outputs) > 1
     hidden = max(len(contents.outputs) - MAX_OUTPUTS, 0)
-    shown = len(measures) - 3 * hidden  # there are three of each target
+    shown = len(measures) - 3 * hidden  # each target has three measures
     groups = [
         element("th", f"{result.label} ({result.n:,})", colspan=2, scope="colgroup", class_="group")
         for result in contents.results
@@ -98,9 +98,9 @@ def summary(contents: Contents) -> Markup:
     )
     remarks = [f"The constant model predicts {contents.baseline}."]
     if several:
-        remarks.append("The mean R² weighs all targets alike.")
+        remarks.append("The mean R² gives all targets the same weight.")
     if contents.weighted:
-        remarks.append("Measures weigh rows by their sample weights; pictures count rows.")
+        remarks.append("Measures use the sample weights; pictures count every row once.")
     return join(
         scrolling(table, "Measures"),
         and_more(hidden, "target"),

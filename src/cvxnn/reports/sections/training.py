@@ -66,7 +66,7 @@ def training(contents: Contents) -> Markup:
     if np.any(gap > 0):
         figures.append(_gap_figure(passes, gap, contents.tol))
     return join(
-        element("p", f"{', '.join(spent)}. Both curves are the best values so far."),
+        element("p", f"{', '.join(spent)}. Both curves show the best value so far."),
         element("div", *figures, class_="figures"),
     )
 
@@ -113,7 +113,7 @@ def _gap_figure(passes: np.ndarray, gap: np.ndarray, tol: float) -> Markup:
     label = f"The relative gap falls from {number(gap[0], 2)} to {number(gap[-1], 2)}."
     return figure(
         "The relative gap between them",
-        legend(("line c", "relative gap"), ("line ideal", "asked for")),
+        legend(("line c", "relative gap"), ("line ideal", "tolerance")),
         plot.svg(label),
     )
 
@@ -141,7 +141,7 @@ def penalty(contents: Contents) -> Markup:
     if choice.at_edge is not None:
         remark = element(
             "p",
-            f"This is the {choice.at_edge} strength that was tried: the best one may be beyond it.",
+            f"This is the {choice.at_edge} strength that was tried; one beyond it may be better.",
         )
     figures = element("div", _score_figure(choice), _neurons_figure(choice), class_="figures")
     return join(element("p", text), remark, figures)
@@ -165,7 +165,7 @@ def _score_figure(choice: Choice) -> Markup:
         f"{number(choice.alphas[choice.chosen])}, it is {number(choice.score[choice.chosen])}."
     )
     keys = [("line a", "mean over the folds, ± one standard error"), ("line chosen", "chosen")]
-    return figure("Score on the rows that a fold leaves out", legend(*keys), plot.svg(label))
+    return figure("Score on the held-out rows of each fold", legend(*keys), plot.svg(label))
 
 
 def _neurons_figure(choice: Choice) -> Markup:
@@ -185,4 +185,4 @@ def _neurons_figure(choice: Choice) -> Markup:
         "largest."
     )
     keys = [("line c", "mean over the folds"), ("band c", "their range"), ("line chosen", "chosen")]
-    return figure("Neurons of these networks", legend(*keys), plot.svg(label))
+    return figure("Number of neurons", legend(*keys), plot.svg(label))

@@ -1,0 +1,123 @@
+"""Models in words and in JSON: what training and changes made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cvxnn.certificates import Certificate
+from cvxnn.cli.console import Console
+from cvxnn.cli.files import writing
+from cvxnn.cli.outcomes import INTERRUPTED, NOT_CONVERGED
+from cvxnn.digits import text_above, text_below
+from cvxnn.solvers.results import Status
+from cvxnn.tables.model import Model
+from cvxnn.tables.table import count
+
+
+def exit_code(model: Model) -> int:
+    """The exit code of a command that has trained this model."""
+    if model.status is Status.INTERRUPTED:
+        return INTERRUPTED
+    return 0 if model.estimator.converged_ else NOT_CONVERGED
+
+
+def say_model(console: Console, model: Model) -> None:
+    estimator, certificate = model.estimator, model.certificate
+    classes = model.target.classes
+    what = f"classification, {len(classes)} classes" if classes else "regression"
+    trained, held_out = int(np.sum(model.rows == 0)), int(np.sum(model.rows == 1))
+    chosen = "chosen by cross-validation" if hasattr(estimator, "cv_scores_") else "given"
+    rows = [
+        ("task", f"{what} of {model.target.name!r} (change it with --task)"),
+        ("features", f"{len(model.encoder.features)}, from {_columns_of(model)}"),
+        ("rows", f"{trained} trained on, {held_out} held out"),
+        ("alpha", f"{estimator.alpha_:.4g}, {chosen}"),
+        ("network", f"{_neurons(model)}, from {count(estimator.n_patterns_, 'pattern')}"),
+    ]
+    rows += [(f"{label} rows", listed_scores(values)) for label, values in model.scores.items()]
+    console.table([*rows, *bounds(certificate)])
+    _say_proof(console, certificate)
+
+
+def _columns_of(model: Model) -> str:
+    return count(len(model.encoder.columns), "column")
+
+
+def _neurons(model: Model) -> str:
+    return count(model.network.n_neurons, "neuron")
+
+
+def _say_proof(console: Console, certificate: Certificate) -> None:
+    limited = ""
+    if certificate.radius is not None:
+        limited = f"and weights of a size up to {text_below(certificate.radius, 3)} "
+    console.say(
+        f"Proven: no network with these patterns {limited}has an objective below the lower bound\n"
+        "on the rows trained on. Not proven: that other patterns are no better, nor anything about "
+        "new rows."
+    )
+
+
+def bounds(certificate: Certificate) -> list[tuple[str, str]]:
+    return [
+        ("objective", text_above(certificate.objective, 8)),
+        ("lower bound", text_below(certificate.lower_bound, 8)),
+        ("relative gap", text_above(certificate.relative_gap, 2)),
+    ]
+
+
+def listed_scores(values: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', '-')} {value:.4g}" for name, value in values.items())
+
+
+def about(model: Model) -> dict[str, object]:
+    """A model as JSON."""
+    certificate = model.certificate
+    return {
+        "task": model.task,
+        "target": model.target.name,
+        "classes": model.target.classes,
+        "columns": [column.name for column in model.encoder.columns],
+        "features": model.encoder.features,
+        "rows": {
+            "training": int(np.sum(model.rows == 0)),
+            "held_out": int(np.sum(model.rows == 1)),
+            "left_out": int(np.sum(model.rows == 2)),
+        },
+        "alpha": model.estimator.alpha_,
+        "neurons": model.network.n_neurons,
+        "patterns": model.estimator.n_patterns_,
+        "converged": bool(model.estimator.converged_),
+        "certificate": {
+            "objective": certificate.objective,
+            "lower_bound": certificate.lower_bound,
+            "relative_gap": certificate.relative_gap,
+            "scope": certificate.scope,
+        },
+        "scores": {part.replace(" ", "_"): values for part, values in model.scores.items()},
+    }
+
+
+def say_change(console: Console, before: Model, after: Model, output: Path) -> None:
+    """Write a model that was made from another one, and say what has changed."""
+    with writing(output):
+        after.save(output)
+    neurons = f"{before.network.n_neurons} -> {after.network.n_neurons}"
+    rows = [("neurons", neurons)]
+    if before.estimator.alpha_ == after.estimator.alpha_:
+        change = f"{before.certificate.objective:.8g} -> {after.certificate.objective:.8g}"
+        rows.append(("objective", change))
+    else:
+        change = f"{after.certificate.objective:.8g}, at another alpha than before"
+        rows.append(("objective", change))
+    rows += bounds(after.certificate)[1:]
+    rows.append(("bounds of", after.certificate.scope))
+    for label, values in after.scores.items():
+        rows.append(
+            (f"{label} rows", f"{listed_scores(before.scores[label])} -> {listed_scores(values)}")
+        )
+    console.table(rows)
+    console.say(f"written to {output}")
+    console.result({"model": str(output), "before": about(before), "after": about(after)})

@@ -1,0 +1,233 @@
+"""The commands that use a model: predict, certify, improve, prune, export and report."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cvxnn.cli.console import Console
+from cvxnn.cli.describing import exit_code, say_change
+from cvxnn.cli.files import load_model, writing
+from cvxnn.cli.outcomes import BAD_INPUT, NOT_CONFIRMED, Failure
+from cvxnn.digits import text_above, text_below
+from cvxnn.files import write_atomically
+from cvxnn.tables.preparation import Target
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import TableError, count, listed, write_csv
+
+if TYPE_CHECKING:
+    import torch
+
+
+def predict(
+    console: Console,
+    model: Path,
+    data: Path,
+    output: Path | None,
+    keep: tuple[str, ...],
+    safe: bool,
+    delimiter: str | None,
+    encoding: str | None,
+) -> int:
+    loaded = load_model(model)
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    kept = {name: table.texts(name) for name in keep}
+    with console.warnings_as_notes():
+        predicted, notes = loaded.predict(table)
+    twice = [name for name in kept if name in predicted]
+    if twice:
+        raise Failure(f"--keep: {twice[0]!r} is the name of a column of predictions", BAD_INPUT)
+    columns = {**kept, **predicted}
+    known = {column.name for column in loaded.encoder.columns} | {loaded.target.name}
+    extra = [name for name in table.names if name not in known | {loaded.target.weight, *keep}]
+    if extra:
+        notes.append(f"columns that the model does not know are not used: {listed(extra, 8)}")
+    for text in notes:
+        console.note(text)
+    if output is not None:
+        with writing(output):
+            write_atomically(output, write_csv(columns, safe=safe).encode())
+        console.say(f"{count(len(table), 'prediction')} written to {output}")
+    elif not console.as_json:
+        click.echo(write_csv(columns, safe=safe), nl=False)
+    console.result({"rows": len(table), "output": output and str(output), **columns})
+    return 0
+
+
+def certify(
+    console: Console, model: Path, data: Path, delimiter: str | None, encoding: str | None
+) -> int:
+    loaded = load_model(model)
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    with console.warnings_as_notes():
+        found = loaded.verify(table)
+    claimed = loaded.certificate
+    console.say(f"{'confirmed' if found.agrees else 'NOT CONFIRMED'}: {found.scope}")
+    console.table(
+        [
+            ("objective", _beside(text_above, 10, found.objective, claimed.objective)),
+            ("lower bound", _beside(text_below, 10, found.lower_bound, claimed.lower_bound)),
+            ("relative gap", _beside(text_above, 2, found.relative_gap, claimed.relative_gap)),
+            *(("checked", text) for text in found.checked),
+            *(("differs", text) for text in found.differences),
+        ]
+    )
+    console.result(
+        {
+            "confirmed": found.agrees,
+            "scope": found.scope,
+            "objective": found.objective,
+            "lower_bound": found.lower_bound,
+            "relative_gap": found.relative_gap,
+            "differences": found.differences,
+        }
+    )
+    return 0 if found.agrees else NOT_CONFIRMED
+
+
+def _beside(text: Callable[[float, int], str], digits: int, found: float, claimed: float) -> str:
+    """A number that was found, beside the one that the file claims."""
+    return f"{text(found, digits)}, claimed {text(claimed, digits)}"
+
+
+def improve(
+    console: Console,
+    model: Path,
+    data: Path,
+    output: Path,
+    n_patterns: int,
+    alpha: float | None,
+    tol: float,
+    seed: int,
+    delimiter: str | None,
+    encoding: str | None,
+) -> int:
+    given = load_model(model)
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    with console.warnings_as_notes():
+        better = given.improve(
+            table, n_patterns=n_patterns, alpha=alpha, tol=tol, random_state=seed
+        )
+    say_change(console, given, better, output)
+    return exit_code(better)
+
+
+def prune(
+    console: Console,
+    model: Path,
+    data: Path,
+    output: Path,
+    delimiter: str | None,
+    encoding: str | None,
+) -> int:
+    given = load_model(model)
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    with console.warnings_as_notes():
+        smaller = given.prune(table)
+    say_change(console, given, smaller, output)
+    return 0
+
+
+def export(console: Console, model: Path, output: Path | None, dtype: str) -> int:
+    loaded = load_model(model)
+    suffix = "" if output is None else output.suffix.lower()
+    if output is None or suffix not in (".onnx", ".pt2", ".safetensors"):
+        raise Failure("-o needs a name that ends in .onnx, .pt2 or .safetensors", BAD_INPUT)
+    link = None
+    if loaded.target.classes is not None and hasattr(loaded.estimator, "predict_proba"):
+        link = "logistic" if len(loaded.target.classes) == 2 else "softmax"
+    network, features = loaded.network, loaded.encoder.features
+    with writing(output):
+        if suffix == ".onnx":
+            network.to_onnx(output, link=link, dtype=dtype)
+        elif suffix == ".pt2":
+            _save_torch(network.to_torch(link=link, dtype=dtype), network.n_features, dtype, output)
+        else:
+            network.save(output)
+    taken = count(len(features), "feature")
+    console.say(f"written to {output}; it takes {taken}, in this order:")
+    for k, name in enumerate(features):
+        console.say(f"  {k:4d}  {name}")
+    console.say(f"it gives {_outputs(loaded.target, suffix, link)}")
+    console.result({"output": str(output), "features": features, "classes": loaded.target.classes})
+    return 0
+
+
+def _outputs(target: Target, suffix: str, link: str | None) -> str:
+    """What an exported network returns, in words."""
+    if target.classes is None:
+        return repr(target.name)
+    listing = ", ".join(map(repr, target.classes))
+    if link is not None and suffix == ".onnx":
+        return f"'probabilities' of {listing}, in this order"
+    scores = link is None or suffix == ".safetensors"
+    if len(target.classes) == 2:
+        return f"the {'score' if scores else 'probability'} of {target.classes[1]!r}"
+    return f"the {'scores' if scores else 'probabilities'} of {listing}, in this order"
+
+
+def _save_torch(module: torch.nn.Module, n_features: int, dtype: str, output: Path) -> None:
+    import torch
+
+    example = torch.zeros((2, n_features), dtype=getattr(torch, dtype))
+    rows = torch.export.Dim("rows", min=1)
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns about its own file format
+        program = torch.export.export(
+            module.requires_grad_(False), (example,), dynamic_shapes=({0: rows},)
+        )
+        torch.export.save(program, content)
+    write_atomically(output, content.getvalue())
+
+
+def report(
+    console: Console,
+    model: Path,
+    data: Path,
+    output: Path,
+    title: str | None,
+    delimiter: str | None,
+    encoding: str | None,
+) -> int:
+    from cvxnn.reports import report
+
+    loaded = load_model(model)
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    try:
+        rows, held_out = loaded.training_rows(table), loaded.held_out_rows(table)
+    except TableError:  # another table, which needs the same columns
+        console.note(f"{data} is not the table that the model was trained on")
+        table = table.select(~table.missing(loaded.target.name))
+        weights = loaded.target.weights(table)
+        rows = loaded.encoder.encode(table)[0], loaded.target.values(table), weights
+        held_out = None
+    X, y, weights = rows
+    facts = [
+        ("model file", model.name),
+        ("data", data.name),
+        ("target", loaded.target.name),
+        ("columns", ", ".join(column.name for column in loaded.encoder.columns)),
+        ("trained with", ", ".join(f"{k} {v}" for k, v in (loaded.versions or {}).items())),
+    ]
+    with writing(output):
+        report(
+            loaded.estimator,
+            X,
+            y,
+            output,
+            sample_weight=weights,
+            test=held_out if held_out is not None and len(held_out[1]) else None,
+            title=title or f"{loaded.target.name}, from {data.name}",
+            feature_names=loaded.encoder.features,
+            notes="\n\n".join(loaded.notes) or None,
+            facts=facts,
+        )
+    console.say(f"written to {output}; open it in a browser")
+    console.result({"output": str(output), "rows": len(y)})
+    return 0

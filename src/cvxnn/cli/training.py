@@ -1,0 +1,165 @@
+"""The commands that train: `cvxnn fit` and `cvxnn path`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from cvxnn.cli.console import Console
+from cvxnn.cli.describing import about, exit_code, say_model
+from cvxnn.cli.files import named_target, writing
+from cvxnn.cli.outcomes import BAD_INPUT, INTERRUPTED, NOT_CONVERGED, Failure
+from cvxnn.cli.pictures import check_matplotlib, save_plot
+from cvxnn.estimators.base import NetworkEstimator
+from cvxnn.estimators.cross_validation import CrossValidated
+from cvxnn.files import write_atomically
+from cvxnn.tables.model import Model
+from cvxnn.tables.paths import fit_path
+from cvxnn.tables.reading import read_table
+from cvxnn.tables.table import count, write_csv
+
+
+class Learning(TypedDict):
+    """The options of all commands that train, but those that need a translation."""
+
+    task: str | None
+    kind: str
+    ignore: tuple[str, ...]
+    weight: str | None
+    max_categories: int
+    holdout: float
+    n_patterns: int
+    seed: int
+
+
+def fit(
+    console: Console,
+    data: Path,
+    output: Path,
+    target: str | None,
+    alpha: float | None,
+    folds: int,
+    rule: str,
+    jobs: int,
+    missing: str,
+    tol: float,
+    delimiter: str | None,
+    encoding: str | None,
+    **settings: Unpack[Learning],
+) -> int:
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    target = named_target(target, table)
+    console.say(f"{data}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
+    choosing: dict[str, object] = (
+        {} if alpha is not None else {"cv": folds, "rule": rule, "n_jobs": jobs or None}
+    )
+    with console.warnings_as_notes(), console.progress() as bars:
+        try:
+            model = Model.fit(
+                table,
+                target,
+                alpha=alpha,
+                impute=missing == "impute",
+                tol=tol,
+                on_data=console.notes_on_data,
+                on_iteration=bars.gap(tol),
+                on_fold=bars.count("fold"),
+                **choosing,
+                **settings,
+            )
+        except KeyboardInterrupt:
+            if alpha is not None:
+                raise
+            raise KeyboardInterrupt(
+                "interrupted while alpha was being chosen; nothing was written (with --alpha, the "
+                "best network so far would be kept)"
+            ) from None
+    if _at_the_edge(model.estimator):
+        console.note("the smallest alpha that was tried is the best: a smaller one may be better")
+    if exit_code(model) == INTERRUPTED:
+        console.note("interrupted: this is the best network so far", "warning")
+    with writing(output):
+        model.save(output)
+    say_model(console, model)
+    console.say(f"written to {output}")
+    console.result({"model": str(output), **about(model)})
+    return exit_code(model)
+
+
+def _at_the_edge(estimator: NetworkEstimator) -> bool:
+    """Whether cross-validation has chosen the smallest of several alphas."""
+    if not isinstance(estimator, CrossValidated):
+        return False
+    return estimator.best_index_ == len(estimator.alphas_) - 1 > 0
+
+
+def path(
+    console: Console,
+    data: Path,
+    output: Path,
+    target: str | None,
+    points: int,
+    missing: str,
+    plot: Path | None,
+    safe: bool,
+    delimiter: str | None,
+    encoding: str | None,
+    **settings: Unpack[Learning],
+) -> int:
+    if plot == output:
+        raise Failure(f"--plot and --output are both {plot}", BAD_INPUT)
+    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    target = named_target(target, table)
+    checkpoint = output.with_name(output.name + ".checkpoint")
+    if checkpoint.exists():
+        console.say(f"continuing from {checkpoint}")
+    if plot is not None:
+        check_matplotlib()  # before the work, not after it
+    try:
+        with console.warnings_as_notes(), console.progress() as bars, writing(checkpoint):
+            found = fit_path(
+                table,
+                target,
+                n_alphas=points,
+                impute=missing == "impute",
+                checkpoint=checkpoint,
+                on_data=console.notes_on_data,
+                on_point=bars.count("point"),
+                **settings,
+            )
+    except KeyboardInterrupt:  # before the first point, or after the last
+        raise KeyboardInterrupt(_kept(checkpoint, "interrupted")) from None
+    done = f"{len(found.points)} of {count(len(found.path.planned), 'point')}"
+    if not found.path.complete:
+        raise KeyboardInterrupt(_kept(checkpoint, f"{found.path.message} after {done}"))
+    columns = {name: [point[name] for point in found.points] for name in found.points[0]}
+    text = write_csv(columns, safe=safe)
+    with writing(output):
+        write_atomically(output, text.encode())
+    _say_path(console, found.points)
+    if plot is not None:
+        from cvxnn.plots import plot_path
+
+        with writing(plot):
+            save_plot(plot_path(found.path), plot)
+        console.say(f"drawn to {plot}")
+    checkpoint.unlink(missing_ok=True)
+    console.say(f"{done} written to {output}")
+    console.result({"output": str(output), "points": found.points})
+    converged = all(solution.converged for solution in found.path)
+    return 0 if converged else NOT_CONVERGED
+
+
+def _kept(checkpoint: Path, how: str) -> str:
+    """How a path ended, and what remains of it."""
+    if not checkpoint.exists():
+        return f"{how}; nothing was written"
+    return f"{how}; what is done is kept in {checkpoint}, and the same command continues from there"
+
+
+def _say_path(console: Console, points: list[dict[str, float]]) -> None:
+    names = [name for name in points[0] if name not in ("objective", "lower_bound")]
+    console.say("  ".join(f"{name.replace('_', ' '):>{max(len(name), 9)}}" for name in names))
+    step = max(1, len(points) // 10)
+    for point in [*points[:-1:step], points[-1]]:
+        console.say("  ".join(f"{point[name]:>{max(len(name), 9)}.4g}" for name in names))

@@ -1,0 +1,93 @@
+"""A model as the contents of its file; `restoration.py` is the way back."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cvxnn.estimators.cross_validation import CrossValidated
+from cvxnn.modelfile import Content
+from cvxnn.tables.restoration import HISTORY
+
+if TYPE_CHECKING:
+    from cvxnn.tables.model import Model
+
+
+def content_of(model: Model) -> Content:
+    """The network, the description in JSON and the arrays of a model."""
+    estimator = model.estimator
+    fitted = {
+        "alpha": estimator.alpha_,
+        "lambda_max": estimator.lambda_max_,
+        "converged": bool(estimator.converged_),
+        "n_iter": int(estimator.n_iter_),
+        "n_patterns": int(estimator.n_patterns_),
+        "n_dual_rows": int(model.mask.shape[0]),
+    }
+    if isinstance(estimator, CrossValidated):
+        fitted["best_index"] = int(estimator.best_index_)
+    description = {
+        "estimator": type(estimator).__name__,
+        "parameters": _data_only(estimator.get_params()),
+        "fitted": fitted,
+        "certificate": vars(estimator.certificate_),
+        "columns": model.encoder.to_json(),
+        "target": vars(model.target),
+        "fingerprint": model.fingerprint,
+        "scores": model.scores,
+        "notes": list(model.notes),
+        "versions": model.versions or {},
+    }
+    return Content(estimator.network_, description, _arrays(model))
+
+
+def _arrays(model: Model) -> dict[str, np.ndarray]:
+    estimator = model.estimator
+    history = [
+        [math.nan if value is None else value for value in map(vars(record).get, HISTORY)]
+        for record in estimator.history_
+    ]
+    arrays: dict[str, np.ndarray] = {
+        "rows": model.rows.astype(np.uint8),
+        "mask": np.packbits(model.mask, axis=0),
+        "dual": np.asarray(model.dual, dtype=np.float64),
+        "history": np.array(history, dtype=np.float64).reshape(-1, len(HISTORY)),
+    }
+    if model.numbers is not None:
+        arrays |= {
+            "row_weight": model.numbers.row_weight,
+            "column_mean": model.numbers.columns.mean,
+            "column_spread": model.numbers.columns.spread,
+            "target_mean": model.numbers.targets.mean,
+            "target_spread": model.numbers.targets.spread,
+        }
+    if model.multipliers is not None:
+        arrays |= {
+            "multiplier_block": np.asarray(model.multipliers.block, dtype=np.int32),
+            "multiplier_row": np.asarray(model.multipliers.row, dtype=np.int32),
+            "multiplier_value": np.asarray(model.multipliers.value, dtype=np.float64),
+        }
+    if isinstance(estimator, CrossValidated):
+        arrays |= {
+            "alphas": estimator.alphas_,
+            "cv_scores": estimator.cv_scores_,
+            "cv_neurons": estimator.cv_neurons_.astype(np.int64),
+        }
+    return arrays
+
+
+def _data_only(parameters: Mapping[str, object]) -> dict[str, object]:
+    """The parameters that JSON can hold; others, such as a solver of the user's own, are left
+    out."""
+    found: dict[str, object] = {}
+    for name, given in parameters.items():
+        value = given.tolist() if hasattr(given, "tolist") else given
+        with suppress(TypeError):
+            json.dumps(value)
+            found[name] = value
+    return found

@@ -1,0 +1,84 @@
+"""Columns from Parquet files."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cvxnn.files import too_large
+from cvxnn.tables.table import TableError, check_cells, text_or_missing
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import FileMetaData
+
+
+def read_columns(path: Path, content: bytes, most: int) -> tuple[list[str], list[np.ndarray]]:
+    """Names and columns of a Parquet file, without the index that pandas adds."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise TableError(
+            f"{path} is a Parquet file, which needs pyarrow: pip install 'cvxnn[data]'"
+        ) from error
+    try:
+        file = parquet.ParquetFile(io.BytesIO(content))
+        _check_parquet(path, file.metadata, most)
+        texts = [f.name for f in file.schema_arrow if pyarrow.types.is_string(f.type)]
+        # a text that occurs often is stored once in the file, and read_dictionary keeps it so
+        data = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts).read()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise TableError(f"{path} is a damaged Parquet file: {_first_line(error)}") from error
+    names = [str(name) for name in data.column_names]
+    index = [k for k, name in enumerate(names) if re.fullmatch(r"__index_level_\d+__", name)]
+    data = data.drop_columns([names[k] for k in index]) if index else data
+    names = [name for k, name in enumerate(names) if k not in index]
+    if data.num_rows == 0:
+        raise TableError(f"{path} has columns, but no rows")
+    return names, [_arrow_column(path, name, data.column(k)) for k, name in enumerate(names)]
+
+
+def _check_parquet(path: Path, facts: FileMetaData, most: int) -> None:
+    """Refuse a file that is too large before it is read: a few bytes may announce billions of
+    rows."""
+    groups = [facts.row_group(k) for k in range(facts.num_row_groups)]
+    parts = [group.column(k) for group in groups for k in range(group.num_columns)]
+    cells = sum(max(part.num_values, 0) for part in parts)
+    check_cells(path, max(cells, facts.num_rows * facts.num_columns), most)
+    if sum(max(part.total_uncompressed_size, 0) for part in parts) > most:
+        raise TableError(too_large(path, most, "unpacked, "))
+
+
+def _arrow_column(
+    path: Path, name: str, column: pyarrow.ChunkedArray | pyarrow.Array
+) -> np.ndarray:
+    from pyarrow import types
+
+    kind = column.type
+    if types.is_dictionary(kind):
+        return np.concatenate([_from_dictionary(path, name, chunk) for chunk in column.chunks])
+    if types.is_nested(kind) or "binary" in str(kind):
+        raise TableError(f"{path}, column {name!r}: values of type {kind} cannot be used")
+    values = column.to_pylist()
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return np.array([np.nan if v is None else float(v) for v in values])
+    # the same texts as in a CSV file, so that False is the label False in both
+    return np.array(
+        [None if v is None else text_or_missing(str(v).strip()) for v in values], dtype=object
+    )
+
+
+def _from_dictionary(path: Path, name: str, chunk: pyarrow.DictionaryArray) -> np.ndarray:
+    values = _arrow_column(path, name, chunk.dictionary)
+    missing = None if values.dtype == object else np.nan
+    values = np.append(values, np.array([missing], dtype=values.dtype))
+    return values[chunk.indices.cast("int64").fill_null(len(values) - 1).to_numpy()]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,124 @@
+"""Convex programs of tables, and paths of models over the penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+
+from cvxnn.estimators.base import NetworkEstimator, posed_program, take
+from cvxnn.estimators.posing import Fit, Posed
+from cvxnn.paths import Path, path
+from cvxnn.problems import ConvexProblem, lambda_max
+from cvxnn.solvers.results import Solution
+from cvxnn.tables.encoding import MAX_CATEGORIES
+from cvxnn.tables.estimation import KINDS, make_estimator, refuse, scores_by_part
+from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, TrainingData
+from cvxnn.tables.table import Table, TableError
+from cvxnn.validation import check_choice
+
+
+@dataclass(frozen=True, eq=False)
+class TablePath:
+    """A path of models of a table: the values of each point by name, and the path itself."""
+
+    points: list[dict[str, float]]
+    path: Path
+
+
+def fit_path(
+    table: Table,
+    target: str,
+    *,
+    task: str | None = None,
+    kind: str = "relu",
+    n_alphas: int = 30,
+    eps: float = 1e-2,
+    ignore: Sequence[str] = (),
+    weight: str | None = None,
+    impute: bool = True,
+    holdout: float = 0.2,
+    max_categories: int = MAX_CATEGORIES,
+    seed: int = 0,
+    tol: float = 1e-4,
+    checkpoint: str | PathLike[str] | None = None,
+    on_data: Callable[[Sequence[str]], object] | None = None,
+    on_point: Callable[[int, int], object] | None = None,
+    **settings: object,
+) -> TablePath:
+    """Models of a column of a table at falling strengths of the penalty.
+
+    Parameters are those of `Model.fit` and `cvxnn.path`. `settings` are other parameters of the
+    estimator, except `alpha` and `warm_start`: a path has its own strengths and starts.
+    """
+    check_choice(kind, "kind", KINDS)
+    data = TrainingData.of(
+        table, target, task, ignore, weight, impute, holdout, max_categories, seed
+    )
+    if on_data is not None:
+        on_data(data.notes)
+    refuse(settings, ("alpha",), "fit_path goes through many strengths")
+    estimator = make_estimator(kind, data.target.task, False, seed, {"tol": tol, **settings})
+    training, held_out = data.part(TRAINED), data.part(HELD_OUT)
+    posed = posed_program(estimator, *training)
+    if lambda_max(posed.problem) == 0:
+        raise TableError(
+            f"{table.source}, column {target!r} does not depend on the others: the constant model "
+            "is the best one at every strength"
+        )
+    done = 0
+
+    def count(solution: Solution) -> None:
+        nonlocal done
+        done += 1
+        if on_point is not None:
+            on_point(done, n_alphas)
+
+    found = path(
+        posed.problem,
+        n_alphas,
+        eps,
+        tol,
+        solver=estimator.solver,
+        max_iter=estimator.max_iter,
+        checkpoint=checkpoint,
+        callback=count,
+    )
+    points = [_values(estimator, posed, solution, training, held_out) for solution in found]
+    return TablePath(points, found)
+
+
+def _values(
+    estimator: NetworkEstimator, posed: Posed, solution: Solution, training: Part, held_out: Part
+) -> dict[str, float]:
+    """What is reported about a point of a path, by name."""
+    take(estimator, Fit(posed, solution))
+    certificate = solution.certificate
+    found = {
+        "alpha": solution.problem.lam,
+        "objective": certificate.objective,
+        "lower_bound": certificate.lower_bound,
+        "relative_gap": certificate.relative_gap,
+        "neurons": solution.n_active,
+    }
+    for part, scores in scores_by_part(estimator, training, held_out).items():
+        found |= {f"{part.replace(' ', '_')}_{name}": score for name, score in scores.items()}
+    return found
+
+
+def pose(
+    table: Table,
+    target: str,
+    *,
+    kind: str = "relu",
+    alpha: float,
+    seed: int = 0,
+    **settings: object,
+) -> ConvexProblem:
+    """The convex program of all rows of a table. `settings` are parameters of the estimator that
+    the program depends on; all others have their defaults."""
+    check_choice(kind, "kind", KINDS)
+    data = TrainingData.of(table, target, None, (), None, True, 0.0, MAX_CATEGORIES, seed)
+    refuse(settings, ("solver", "tol", "max_iter"), "pose solves nothing")
+    estimator = make_estimator(kind, data.target.task, False, seed, settings)
+    return posed_program(estimator, *data.part(TRAINED), alpha=alpha).problem

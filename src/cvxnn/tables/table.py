@@ -1,0 +1,226 @@
+"""Tables of named columns.
+
+A column holds texts, or numbers if the file has a type for them; None and NaN are missing values.
+Whether texts are numbers is decided only when numbers are asked for, so that an error can name the
+row that is not a number. Rows are counted as a spreadsheet shows them: the header of a CSV file is
+row 1, blank lines count, and line breaks inside quotes do not.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+MISSING = frozenset(
+    {"", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "nil", "missing"}
+)
+_CELL_BYTES = 10  # of a file, for each cell that is read: a cell takes a hundred bytes of memory
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
+
+
+class TableError(ValueError):
+    """A file or a column that cannot be used; the message names file, column and row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Named columns of equal length.
+
+    columns : name -> an object array of texts (None is missing) or a float array (NaN is missing).
+    source : the name of the table in messages.
+    row_numbers : the numbers of the rows in the file; None for 1, 2, ...
+    decimal_comma : whether texts such as 1,5 are numbers, in columns without decimal points.
+    notes : what was done to make sense of the file, in words.
+    """
+
+    columns: dict[str, np.ndarray]
+    source: str = "the table"
+    row_numbers: np.ndarray | None = None
+    decimal_comma: bool = False
+    notes: tuple[str, ...] = ()
+    _known: dict[str, tuple[np.ndarray, int | None]] = field(
+        default_factory=dict, init=False, repr=False
+    )  # columns that `_parsed` has already parsed
+
+    def __post_init__(self) -> None:
+        for name, values in self.columns.items():
+            if not isinstance(values, np.ndarray) or values.dtype not in (object, np.float64):
+                raise TypeError(f"column {name!r} must be an array of texts or of floats")
+            if values.shape != (len(self),):
+                raise ValueError(f"column {name!r} has shape {values.shape}, not ({len(self)},)")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.columns)
+
+    def row(self, index: int) -> int:
+        """The number that a row of the table has in the file."""
+        return int(index) + 1 if self.row_numbers is None else int(self.row_numbers[index])
+
+    def select(self, rows: np.ndarray) -> Table:
+        """Some of the rows, which keep their numbers."""
+        numbers = np.arange(len(self)) + 1 if self.row_numbers is None else self.row_numbers
+        columns = {name: values[rows] for name, values in self.columns.items()}
+        return replace(self, columns=columns, row_numbers=numbers[rows])
+
+    def column(self, name: str) -> np.ndarray:
+        if name not in self.columns:
+            raise TableError(f"{self.source} has no column {name!r}{self._hint(name)}")
+        return self.columns[name]
+
+    def _hint(self, name: str) -> str:
+        folded = {other.casefold(): other for other in self.columns}
+        near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+        if near:
+            return f": did you mean {folded[near[0]]!r}? It has {listed(self.names)}"
+        if len(self.columns) == 1:
+            return f"; it has one column only, {listed(self.names)}: is that the right delimiter?"
+        no_header = any(map(is_number, self.columns))
+        return f"; it has {listed(self.names)}" + (": is the first row a header?" * no_header)
+
+    def is_numeric(self, name: str) -> bool:
+        """Whether every value of the column that is not missing is a number."""
+        return self.first_text(name) is None
+
+    def first_text(self, name: str) -> int | None:
+        """The first row whose value is neither missing nor a number."""
+        return self._parsed(name)[1]
+
+    def _parsed(self, name: str) -> tuple[np.ndarray, int | None]:
+        """The numbers of a column, NaN where a value is not a number, and the first row with a
+        text."""
+        values = self.column(name)
+        if values.dtype != object:
+            return values, None
+        if name not in self._known:
+            point = "," if self.has_decimal_commas(name) else "."
+            numbers, first = np.full(len(values), np.nan), None
+            for i, text in enumerate(values):
+                if text is not None and is_number(text, point):
+                    numbers[i] = float(text.replace(point, "."))
+                elif text is not None and first is None:
+                    first = i
+            self._known[name] = numbers, first
+        return self._known[name]
+
+    def has_decimal_commas(self, name: str) -> bool:
+        """Whether numbers of the column are written like 1,5."""
+        values = self.column(name)
+        if not self.decimal_comma or values.dtype != object:
+            return False
+        texts = [text for text in values if text is not None]
+        return any("," in text and is_number(text, ",") for text in texts) and not any(
+            "." in text and is_number(text) for text in texts
+        )
+
+    def missing(self, name: str) -> np.ndarray:
+        values = self.column(name)
+        if values.dtype == object:
+            return np.array([value is None for value in values], dtype=bool)
+        return np.isnan(values)
+
+    def numbers(self, name: str) -> np.ndarray:
+        """The column as numbers, NaN where missing; infinity and other texts are refused."""
+        numbers, wrong = self._parsed(name)
+        values = self.columns[name]
+        if wrong is not None:
+            raise TableError(f"{self.place(name, wrong)}: {short(values[wrong])} is not a number")
+        infinite = np.flatnonzero(np.isinf(numbers))
+        if len(infinite):
+            value = values[infinite[0]]
+            raise TableError(
+                f"{self.place(name, infinite[0])}: {value} is not finite; leave the field empty if "
+                "the value is missing"
+            )
+        return numbers
+
+    def texts(self, name: str) -> np.ndarray:
+        """The column as texts, None where missing; whole numbers have no decimal point."""
+        values = self.column(name)
+        if values.dtype == object:
+            return values
+        texts = [None if np.isnan(v) else number_text(v) for v in values]
+        return np.array(texts, dtype=object)
+
+    def place(self, name: str, index: int) -> str:
+        """Where a value is, for messages."""
+        return f"{self.source}, column {name!r}, row {self.row(index)}"
+
+
+def number_text(value: float) -> str:
+    """A number as text: 3 rather than 3.0, otherwise with all the digits that define it."""
+    whole = abs(value) < 2**53 and value == int(value)
+    return str(int(value)) if whole else repr(float(value))
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """The first names of a list, for messages."""
+    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
+
+
+def short(text: str) -> str:
+    """A text in quotes, cut if it is long, for messages."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def count(number: int, noun: str) -> str:
+    """1 row, 2 rows: a number of things, for messages."""
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def write_csv(columns: Mapping[str, Iterable[object]], *, safe: bool = False) -> str:
+    """Columns as CSV text, numbers with all their digits.
+
+    safe : put ' before names and texts that spreadsheets would run as formulas.
+    """
+    lines: list[str] = []
+    # csv quotes texts with the characters of its line terminator: with "\r\n", also those that
+    # hold a lone carriage return
+    out = SimpleNamespace(write=lambda line: lines.append(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(out, lineterminator="\r\n")
+    shown = _no_formula if safe else str
+    writer.writerow(map(shown, columns))
+    rows = zip(*columns.values(), strict=True)
+    writer.writerows([shown(_cell(value)) for value in row] for row in rows)
+    return "".join(lines)
+
+
+def _no_formula(cell: str) -> str:
+    formula = cell.startswith(("=", "+", "-", "@", "\t", "\r")) and not is_number(cell)
+    return "'" + cell if formula else cell
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
+
+
+def is_number(text: str, point: str = ".") -> bool:
+    """Whether a text is a number. Not what float() takes, which includes 1_000 and nan."""
+    plain = text if point == "." else text.replace(".", " ").replace(point, ".")
+    return _NUMBER.fullmatch(plain) is not None
+
+
+def text_or_missing(cell: str) -> str | None:
+    """A text of a file; None if it stands for a missing value."""
+    return None if cell.lower() in MISSING else cell
+
+
+def check_cells(path: Path, cells: int, most: int) -> None:
+    """Refuse a file whose cells would need far more memory than its size suggests."""
+    if cells > most // _CELL_BYTES:
+        raise TableError(
+            f"{path} is too large: more than {most // _CELL_BYTES:,} cells, which is all that is "
+            "read; set CVXNN_MAX_BYTES to ten times the number of cells to read more"
+        )
