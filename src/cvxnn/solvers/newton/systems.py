@@ -39,6 +39,7 @@ SPARSE_RATE = 2.5e9
 POWER_STEPS = 20  # of the power method
 RANK = 20  # of what stands for a sparse X in preconditioners
 MAX_ITERATIONS = 300  # of conjugate gradients
+FEW_ITERATIONS = 100  # for systems whose single outputs are factored; 20 is usual
 MAX_COUPLED = 1500  # columns of all outputs for which a coupled system is factored
 MAX_COUPLED_ROWS = 2000  # rows for which coupled outputs are preconditioned by dense inverses
 MAX_FORMED, MAX_FORMED_ENTRIES = 400, 2**22  # columns of free blocks that are formed
@@ -577,8 +578,9 @@ class JointSolver:
 
     def _by_iteration(self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy) -> np.ndarray:
         iterated = joint.iterated
-        if not iterated:
-            return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
+        if not iterated:  # outputs apart, and iterations for what couples them, are cheap
+            x, done = self._renewed(joint, False, b, accuracy, FEW_ITERATIONS)
+            return x if done else self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
         product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
         if self._coupled_inverse is not None or all(system.ready for system in iterated):
             worth = int((dense if self._dense else cheap) / product)
