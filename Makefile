@@ -11,13 +11,14 @@ SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/ker
 PEERS := pyscnn adelie skglm celer
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-oldest coverage lint hooks sanitize fuzz bench docs wheel wheels clean
+.PHONY: help demo test test-core test-oldest test-exhaustive coverage lint hooks sanitize fuzz bench docs wheel wheels clean
 
 help:
 	@echo "make demo        set up and train a certified network on data that ships with scikit-learn"
 	@echo "make test        set up and run all tests"
 	@echo "make test-core   the tests without any extra, in .venv-core"
 	@echo "make test-oldest the tests with the oldest versions allowed, in .venv-oldest"
+	@echo "make test-exhaustive  long versions of some tests, which make test leaves out"
 	@echo "make coverage    all tests, and which lines and branches they miss, into coverage/html"
 	@echo "make lint        ruff, mypy and codespell"
 	@echo "make hooks       have git run the checks of make lint before every commit"
@@ -40,6 +41,9 @@ test-core: $(VENV)-core/.ready
 
 test-oldest: $(VENV)-oldest/.ready
 	$(VENV)-oldest/$(SCRIPTS)/python -m pytest -n auto --dist worksteal
+
+test-exhaustive: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal -m exhaustive
 
 # TESTS="tests/test_cones.py tests/test_losses.py" make coverage    measures some tests alone.
 coverage: $(VENV)/.coverage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 # Two cores and several test processes: more BLAS threads than cores only slow everything down.
@@ -19,6 +20,11 @@ torch = optional("torch")
 
 PENALTIES = ("neuron", "feature", "l1", "l2")
 LIBRARIES = ("numpy", "strict", pytest.param("torch", marks=needs("torch")))
+
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would programs of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):

@@ -193,7 +193,9 @@ def test_delta_can_be_fixed(problem):
     assert run.state.delta == pytest.approx(50.0 / problem.operator.n)
 
 
-def test_inner_settings_are_read(problem):
+def test_inner_settings_are_read():
+    problem = make_crelu(40, 3, p=6, share=0.3)
+
     def iterations(**settings):
         return [r.n_iter for r in cvxnn.solve(problem, AL(**settings), tol=1e-4).history]
 

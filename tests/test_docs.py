@@ -17,7 +17,7 @@ PAGES = [*(ROOT / name for name in FRONT), *sorted((ROOT / "docs").glob("*.md"))
 NEEDED = {  # all other pages do with the core
     "command-line": ["pandas"],
     "decompositions": ["cvxpy"],
-    "estimators": ["pandas"],
+    "estimators": ["pandas", "torch"],
     "export": ["torch", "onnx", "onnxruntime"],
     "getting-started": ["matplotlib"],
     "improving": ["torch"],

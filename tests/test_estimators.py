@@ -62,12 +62,28 @@ def diabetes():
 # ---- the contract -------------------------------------------------------------------------------
 
 
+# The checks are of an interface, and fit some thousand models of noise: a rough one will do.
+ROUGH = {"n_patterns": 5, "tol": 0.1}
+ROUGH_CV = {**ROUGH, "n_alphas": 2, "cv": 2}
+
+
 @pytest.mark.filterwarnings("ignore")  # the checks fit noise, labels as targets and the like
+@parametrize_with_checks(
+    [cls(0.03, **ROUGH) for cls in (*CLASSIFIERS, *REGRESSORS)]
+    + [cls(**ROUGH_CV, eps=0.3) for cls in CLASSIFIERS_CV]
+    + [cls(**ROUGH_CV, eps=0.03) for cls in REGRESSORS_CV]
+)
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")
 @parametrize_with_checks(
     [cls(n_patterns=5) for cls in (*CLASSIFIERS, *REGRESSORS)]
     + [cls(n_patterns=5, n_alphas=2, cv=2) for cls in (*CLASSIFIERS_CV, *REGRESSORS_CV)]
 )
-def test_scikit_learn_contract(estimator, check):
+def test_scikit_learn_contract_at_the_default_tolerance(estimator, check):
     check(estimator)
 
 
@@ -207,7 +223,7 @@ def test_cross_validation_too_for_folds_of_the_users_own(cls):
     X, y = load_iris(return_X_y=True)
     X, y = X[::4], y[::4]
     weight, fold = 1 + np.arange(len(X)) % 3, np.arange(len(X)) % 4
-    own = {**QUICK_CV, "cv": PredefinedSplit(fold)}
+    own = {**QUICK_CV, "eps": 0.1, "cv": PredefinedSplit(fold)}
     weighted = cls(**own).fit(X, y, weight)
     own["cv"] = PredefinedSplit(np.repeat(fold, weight))
     repeated = cls(**own).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))

@@ -94,7 +94,7 @@ def test_interpolation_is_certified_and_has_minimum_norm(solver):
 
 @pytest.mark.parametrize("penalty", [*PENALTIES, "none"])
 def test_rfista_on_every_library(penalty, to_library):
-    problem = make_problem(30, 3, p=10, C=2, penalty="neuron")
+    problem = make_problem(40, 2, p=6, C=2, penalty="neuron")
     lam = 0.0 if penalty == "none" else 0.02
     X, Y = problem.operator.rows(), problem.loss.Y
     values = []

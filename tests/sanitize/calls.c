@@ -346,8 +346,8 @@ static void NAME(check_product)(const call_t *call, const uint8_t *mask)
                 index_t block = (i * d + k / C) * C + k % C, row = j * C + k % C;
                 if (call->width)
                     sums[row] += (double)X[j * d + k / C] * factor[block];
-                else
-                    sums[block] += (double)X[j * d + k / C] * factor[row];
+                else /* class by class */
+                    sums[(k % C * p + i) * d + k / C] += (double)X[j * d + k / C] * factor[row];
             }
     for (index_t k = 0; k < size; k++)
         check(fabs(sums[k] - out[k]) <= (sizeof(REAL) == 4 ? 1e-3 : 1e-11), "a product");

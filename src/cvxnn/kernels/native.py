@@ -280,19 +280,26 @@ def expanded_forward(bits: np.ndarray, X: np.ndarray, U: np.ndarray) -> np.ndarr
     (n, d), (p, _, C) = X.shape, U.shape
     if U.shape != (p, d, C) or bits.shape != (-(-p // 32), n):
         raise ValueError(f"weights of shape {U.shape} do not fit the operator")
-    return _multiply("forward", bits, X, U, p, np.empty((n, C), dtype=X.dtype))
+    return _multiply("forward", bits, X, U, p, np.empty((n, C), dtype=X.dtype), n)
 
 
 def expanded_adjoint(bits: np.ndarray, X: np.ndarray, R: np.ndarray) -> np.ndarray:
-    """M'R (p, d, C), from the bits in words of rows."""
+    """M'R (p, d, C), from the bits in words of rows. In memory, classes come first."""
     (n, d), p, C = X.shape, bits.shape[1], R.shape[1]
     if R.shape != (n, C):
         raise ValueError(f"residuals of shape {R.shape} do not fit the operator")
-    return _multiply("adjoint", bits, X, R, p, np.empty((p, d, C), dtype=X.dtype))
+    result = _multiply("adjoint", bits, X, R, p, np.empty((C, p, d), dtype=X.dtype), p)
+    return result.transpose(1, 2, 0)
 
 
 def _multiply(
-    name: str, bits: np.ndarray, X: np.ndarray, factor: np.ndarray, p: int, result: np.ndarray
+    name: str,
+    bits: np.ndarray,
+    X: np.ndarray,
+    factor: np.ndarray,
+    p: int,
+    result: np.ndarray,
+    shared: int,  # rows or blocks, which threads share
 ) -> np.ndarray:
     (n, d), C = X.shape, factor.shape[-1]
     multiply = getattr(_loaded(), f"{name}_{_C_NAMES[X.dtype]}")
@@ -303,8 +310,8 @@ def _multiply(
         if multiply(part.start, part.stop, n, p, d, C, *arrays, stop):
             raise MemoryError("no memory for the products")
 
-    seconds = n * p * d * C / max(1, len(result)) / PRODUCT_RATE
-    _share(run, len(result), seconds, least=256, per_worker=1)  # every part makes its tables anew
+    seconds = n * p * d * C / max(1, shared) / PRODUCT_RATE
+    _share(run, shared, seconds, least=256, per_worker=1)  # every part makes its tables anew
     return result
 
 

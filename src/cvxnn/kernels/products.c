@@ -204,7 +204,7 @@ FAST static void NAME(add_dots)(index_t rows, index_t tile, const REAL *sums, in
 }
 
 /* Rows first..last of bits @ W, for each class: times the rows of X and summed into out (rows, C)
- * if X is given, else as they are into out (rows, d, C). */
+ * if X is given, else as they are into out, class by class: (C, stride, d). */
 static int NAME(multiply)(index_t first, index_t last, const uint32_t *bits, index_t stride,
                           const NAME(dense_t) *W, const REAL *X, REAL *out)
 {
@@ -226,8 +226,8 @@ static int NAME(multiply)(index_t first, index_t last, const uint32_t *bits, ind
                                    out + row * C + class);
                 else
                     for (index_t r = 0; r < rows; r++)
-                        for (index_t i = 0; i < width; i++)
-                            out[((row + r) * d + column + i) * C + class] = sums[r * tile + i];
+                        memcpy(out + (class * stride + row + r) * d + column, sums + r * tile,
+                               width * sizeof(REAL));
             }
     free(work);
     return 0;
@@ -241,7 +241,7 @@ int NAME(forward)(index_t first, index_t last, index_t n, index_t p, index_t d, 
     return NAME(multiply)(first, last, bits, n, &W, X, out);
 }
 
-/* Blocks first..last of M'R (p, d, C), from bits (ceil(n / 32), p), X (n, d) and R (n, C). */
+/* Blocks first..last of M'R, class by class (C, p, d), from bits (ceil(n / 32), p), X (n, d) and R (n, C). */
 int NAME(adjoint)(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C,
                   const uint32_t *bits, const REAL *X, const REAL *R, REAL *out, const int *stop)
 {

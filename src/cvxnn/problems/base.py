@@ -154,6 +154,10 @@ class ConvexProblem:
         about that, in words."""
         return U, ()
 
+    def with_fewer_columns(self) -> Self:
+        """The same problem in the coordinates `data.columns`, at most as many as there are rows."""
+        return type(self)._of(self.data.with_fewer_columns, self.lam)
+
     def with_lam(self, lam: float) -> Self:
         """The same problem at another penalty strength; the data are shared."""
         other = copy.copy(self)

@@ -13,6 +13,7 @@ from cvxnn.losses import LOSSES, Loss, LossChoice, make_loss
 from cvxnn.operators import PatternOperator, expanded_matrix
 from cvxnn.patterns import Patterns, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty
+from cvxnn.problems.columns import FewerColumns
 from cvxnn.problems.sizes import check_size
 from cvxnn.threads import cached_property
 from cvxnn.validation import check_flag, check_targets, name_of
@@ -51,6 +52,17 @@ class ProblemData:
     def operator_double(self) -> PatternOperator:
         """The operator in float64, which certificates are computed with."""
         return self.operator.in_double()
+
+    @cached_property
+    def columns(self) -> FewerColumns:
+        """Coordinates in the span of the rows; see `FewerColumns.pays`."""
+        return FewerColumns(self.operator_double.rows())
+
+    @cached_property
+    def with_fewer_columns(self) -> ProblemData:
+        """The same data in these coordinates."""
+        operator = expanded_matrix(self.columns.Z, self.patterns.mask)
+        return replace(self, operator=operator, column_scale=np.ones(operator.d))
 
     @cached_property
     def kernel_factor(self) -> KernelFactor:

@@ -45,6 +45,7 @@ class CReLU(ConvexProblem):
     """
 
     kind = "C-ReLU"
+    _fewer_columns: Cones | None = None  # the cones in fewer columns
 
     def __init__(
         self,
@@ -104,6 +105,16 @@ class CReLU(ConvexProblem):
         problem = cls.__new__(cls)
         problem._pose_over(gated.data, gated.lam, "keep", stacklevel=3)
         return problem
+
+    def with_fewer_columns(self) -> Self:
+        other, data = type(self).__new__(type(self)), self.data.with_fewer_columns
+        other._pose(data, self.lam)
+        if self._fewer_columns is None:
+            gates = self.cones.gates
+            gates = None if gates is None else self.data.columns.coordinates(gates)
+            self._fewer_columns = Cones(data.operator_double.rows(), self.patterns.mask, gates)
+        other.cones, other.notes, other.singular = self._fewer_columns, self.notes, self.singular
+        return other
 
     @property
     def gated(self) -> CGReLU:

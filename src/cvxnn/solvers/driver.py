@@ -19,6 +19,7 @@ from cvxnn.solvers.choice import choose_gated
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
+from cvxnn.solvers.fewer_columns import InFewerColumns
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.results import (
     NotConvergedError,
@@ -100,7 +101,9 @@ def solve(
         most = method.default_max_iter[stop] if max_iter is None else int(max_iter)
         run = Run(problem, tol, stop, most, spent, callback)
         spent.on_silence = None if callback is None else run.sign_of_life
-        solution = run.finish(method, *run.to_the_end(run.steps(method, start, state)))
+        reducible = isinstance(method, Newton | WorkingSets | RFISTA) and stop == "gap"
+        way = InFewerColumns(method) if reducible and InFewerColumns.pays(problem) else method
+        solution = run.finish(method, *run.to_the_end(run.steps(way, start, state)))
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)

@@ -63,12 +63,7 @@ class FreeBlocks:
 
     def correlation(self, Theta: np.ndarray) -> np.ndarray:
         """What the dual constraint bounds, from products in single precision: (blocks, d, C)."""
-        return self._products(Theta).transpose(1, 2, 0)
-
-    def _products(self, Theta: np.ndarray) -> np.ndarray:
-        """M'Theta class by class: (C, p, d)."""
-        columns = (column[:, None] for column in Theta.T)
-        return np.stack([np.asarray(self.single.adjoint(column))[:, :, 0] for column in columns])
+        return np.asarray(self.single.adjoint(Theta))
 
     def renew(self, old: Pairs, new: Pairs, source: np.ndarray) -> None:
         """The working set has changed: pair j was pair source[j], or is new for -1."""
@@ -118,7 +113,7 @@ class ConeBlocks(FreeBlocks):
         return result
 
     def correlation(self, Theta: np.ndarray) -> np.ndarray:
-        G = self._products(Theta).transpose(1, 2, 0)
+        G = super().correlation(Theta)
         rows = -self.problem.flat(np.concatenate([G, -G]))
         large, active = self.problem.project_correlation(
             rows, Theta, self._of_correlations, in_place=True
