@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -33,8 +34,7 @@ PAGE = """# Walks through the code
 Which functions a call goes through, in order: now, and before the package was rebuilt (commit
 `{before}`). Calls into the package itself are listed, {depth} deep. A function that is called again
 from the same place is listed once, at its first call. Comprehensions and lambdas count as part of
-the function around them. The walk of `cvxnn fit` begins at the function of that name, after the
-command line has been parsed.
+the function around them. The walk of `cvxnn fit` begins after the command line has been parsed.
 
 {walks}
 Made by `python docs/trace_walks.py`.
@@ -114,10 +114,12 @@ def walks(folder: Path) -> dict[str, Walk]:
             command(["fit", str(table), "--target", "label", "-o", str(folder / "model"), *small])
         return None
 
+    # the function around what a command does; in the older version, each command has one
+    start = "cli.running: runs.run" if find_spec("cvxnn.cli.running") else "cli: fit"
     return {
         "cvxnn.solve(CReLU(...))": trace(solve),
         "ReLUClassifierCV().fit": trace(fit),
-        "cvxnn fit": trace(fit_table, "cli: fit"),
+        "cvxnn fit": trace(fit_table, start),
     }
 
 

@@ -159,11 +159,7 @@ def improve(
     data = double(to_numpy(check_features(X, given.n_features), keep_sparse=True))
     alpha = check_number(alpha, "alpha", minimum=0, strict=True)
     n_patterns = check_integer(n_patterns, "n_patterns", minimum=0)
-    if isinstance(loss, str):
-        name = check_choice(loss, "loss", ["auto", *LOSSES])
-    else:
-        name = name_of(check_object(loss, "loss", "bind", LOSSES), LOSSES)
-    name, Y, classes = model.targets(y, data.shape[0], name)
+    name, Y, classes = model.targets(y, data.shape[0], _loss_name(loss))
     Y = Y[:, 0] if given.flat_output else Y
     terms: _Terms = {
         "loss": name if isinstance(loss, str) else loss,
@@ -197,6 +193,12 @@ def improve(
         certificate=solution.certificate,
         solution=solution,
     )
+
+
+def _loss_name(loss: str | LossChoice) -> str:
+    if isinstance(loss, str):
+        return check_choice(loss, "loss", ["auto", *LOSSES])
+    return name_of(check_object(loss, "loss", "bind", LOSSES), LOSSES)
 
 
 def _patterns_of(
