@@ -320,7 +320,7 @@ class _Checkpoint:
     def _fingerprint(self) -> str:
         """Of everything that a path depends on."""
         problem = self.problem
-        loss, penalty, X = problem.loss, problem.data.penalty, problem.operator.rows()
+        loss, penalty, X = problem.loss, problem.chosen_penalty, problem.operator.rows()
         digest = hashlib.sha256(f"{problem.kind} {problem.penalty_name} {self.tol!r}".encode())
         digest.update(f"{problem.loss_name} {problem.output_bias}".encode())
         for settings in (loss.settings, penalty.settings):

@@ -67,6 +67,10 @@ class Problem(Composite, Protocol):
     def loss_name(self) -> str: ...
 
     @property
+    def chosen_penalty(self) -> Penalty:
+        """The penalty as it was chosen, also where its strength is 0."""
+
+    @property
     def penalty_name(self) -> str: ...
 
     @property

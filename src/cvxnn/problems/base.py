@@ -46,6 +46,7 @@ class ConvexProblem:
     kernel_factor: KernelFactor = _from_data("kernel_factor")
     loss: Loss = _from_data("loss")
     loss_name: str = _from_data("loss_name")
+    chosen_penalty: Penalty = _from_data("penalty")
     penalty_name: str = _from_data("penalty_name")
     bias: bool = _from_data("bias")
     output_bias: bool = _from_data("output_bias")

@@ -25,12 +25,12 @@ def lambda_max(problem: Problem) -> float:
     correlation = problem.operator_double.adjoint(gradient)
     if isinstance(problem, CReLU):
         return _largest_projection(problem, correlation)
-    return float(xp.max(problem.penalty.dual_norm(correlation)))  # type: ignore[attr-defined]
+    return float(xp.max(problem.chosen_penalty.dual_norm(correlation)))  # type: ignore[attr-defined]
 
 
 def has_lambda_max(problem: Problem) -> bool:
     """Whether a large enough lam gives the zero model: a penalty that is a norm has a dual one."""
-    return hasattr(problem.penalty, "dual_norm")
+    return hasattr(problem.chosen_penalty, "dual_norm")
 
 
 def _largest_projection(problem: CReLU, G: Array) -> float:
