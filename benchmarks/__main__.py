@@ -20,9 +20,11 @@ from benchmarks import (
     relu_oracle,
     relu_peer,
     rigour,
+    size,
     startup,
     threads,
     ties,
+    versions,
 )
 from benchmarks.command import command_line
 from benchmarks.record import BENCHMARKS
@@ -39,6 +41,8 @@ MEASUREMENTS = {
         limits,
         threads,
         load,
+        versions,
+        size,
         rigour,
         relu_oracle,
         decompositions,
