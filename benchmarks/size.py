@@ -105,7 +105,7 @@ def sparse(n=2600, d=200_000, p=100):
 
 
 def fitted(name, X, y, test=None):
-    model = getattr(cvxnn, name)(random_state=0, max_seconds=limit)
+    model = getattr(cvxnn, name)(random_state=0)
     begin = time.process_time()
     model.fit(X, y)
     taken = time.process_time() - begin
@@ -161,7 +161,12 @@ def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
 def _run(code: str, limit: float) -> Row:
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, code, str(limit)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=2 * limit
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"no answer in {2 * limit:.0f} s"}
     if done.returncode:
         return {"failed": done.stderr.strip().splitlines()[-1]}
     return json.loads(done.stdout.splitlines()[-1])
