@@ -211,3 +211,20 @@ def test_what_it_cannot_do_is_refused(problem, says):
 def test_settings_are_checked(setting):
     with pytest.raises(ValueError, match=next(iter(setting))):
         WorkingSets(**setting)
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1e-20, 1e30, 1e100])
+def test_units_do_not_matter(scale):
+    """Beyond the range of single precision, too."""
+    problem = make(n=60, p=10, output_bias=True)
+    other = cvxnn.CGReLU(
+        scale * problem.operator.rows(),
+        problem.loss.Y,
+        cvxnn.Patterns.from_mask(problem.patterns.mask),
+        scale * problem.lam,
+        loss="softmax",
+        output_bias=True,
+    )
+    ours, theirs = (cvxnn.solve(each, "working-sets", tol=1e-6) for each in (problem, other))
+    assert theirs.converged
+    assert theirs.certificate.objective == pytest.approx(ours.certificate.objective, rel=3e-6)

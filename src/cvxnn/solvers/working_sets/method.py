@@ -28,7 +28,7 @@ from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, StalledError, Working
 from cvxnn.solvers.newton.method import Newton
-from cvxnn.solvers.working_sets.pairs import ConeBlocks, FreeBlocks, Pairs, norms
+from cvxnn.solvers.working_sets.pairs import ConeBlocks, FreeBlocks, norms
 from cvxnn.solvers.working_sets.support import Point, Support
 from cvxnn.validation import check_integer, check_number
 
@@ -114,9 +114,9 @@ class _Run:
         self.blocks = ConeBlocks(problem) if isinstance(problem, CReLU) else FreeBlocks(problem)
         self.size, self.d, self.C = problem.weight_shape
         none = np.zeros(0, dtype=np.int64)
-        empty = Pairs.of(self.blocks.operator, [none] * self.C)
+        empty = self.blocks.pairs([none] * self.C)
         live = [np.flatnonzero(np.any(start[:, :, k] != 0, axis=1)) for k in range(self.C)]
-        self.pairs = Pairs.of(self.blocks.operator, live)
+        self.pairs = self.blocks.pairs(live)
         self.blocks.renew(empty, self.pairs, np.full(len(self.pairs.pattern), -1))
         rows = np.concatenate([start[its, :, k] for k, its in enumerate(live)])
         fit = self.pairs.forward(rows)
@@ -133,8 +133,8 @@ class _Run:
         X, n = self.blocks.single.rows(), self.blocks.operator.n
         v = np.random.default_rng(0).standard_normal(X.shape[1])
         for _ in range(5):  # powers of X'X: no more than an order of magnitude is asked for
-            v = np.asarray(X.T @ (X @ (v / max(float(np.linalg.norm(v)), 1e-300))), dtype=float)
-        largest = max(2.5 * float(np.linalg.norm(v)) / n, 1e-300)
+            v = np.asarray(X.T @ (X @ (v / max(_length(v), 1e-300))), dtype=float)
+        largest = max(2.5 * _length(v) / n, 1e-300)
         return 1.0 / largest, largest if curvature is None else curvature
 
     # -- certificates and working sets
@@ -194,7 +194,7 @@ class _Run:
         """New working sets; pair j was pair source[j], or is new for -1."""
         if np.array_equal(source, np.arange(len(self.pairs.pattern))):
             return
-        pairs = Pairs.of(self.blocks.operator, blocks)
+        pairs = self.blocks.pairs(blocks)
         self.blocks.renew(self.pairs, pairs, source)
         self.pairs, kept = pairs, source >= 0
 
@@ -301,6 +301,12 @@ class _Run:
         kept = [its[live[part]] for its, part in zip(self.pairs.blocks, parts, strict=True)]
         self._change_pairs(kept, np.flatnonzero(live))
         self.y, self.t = self.x, 1.0
+
+
+def _length(v: np.ndarray) -> float:
+    """The norm, also of entries whose squares are beyond the range of numbers."""
+    unit = max(float(np.max(np.abs(v))), 1e-300)
+    return unit * float(np.linalg.norm(v / unit))
 
 
 def _momentum(t: float) -> tuple[float, float]:

@@ -11,12 +11,15 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from cvxnn.arrays import largest_entries
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.operators.base import PatternOperator
 from cvxnn.operators.ragged import RaggedOperator
 from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.newton.systems import Faces
+
+FAR = 1e12  # entries of X beyond this, or all below its inverse, are multiplied in double precision
 
 
 class Pairs(NamedTuple):
@@ -28,11 +31,11 @@ class Pairs(NamedTuple):
     operator: RaggedOperator
 
     @classmethod
-    def of(cls, operator: PatternOperator, blocks: list[np.ndarray]) -> Self:
+    def of(cls, operator: PatternOperator, blocks: list[np.ndarray], dtype: type) -> Self:
         every = np.concatenate(blocks)
         sign = np.where(every < operator.p, 1.0, -1.0)[:, None]
         patterns = [its % operator.p for its in blocks]
-        return cls(blocks, every % operator.p, sign, operator.ragged(patterns, np.float32))
+        return cls(blocks, every % operator.p, sign, operator.ragged(patterns, dtype))
 
     def in_double(self) -> Self:
         return self._replace(operator=self.operator.in_double())
@@ -55,7 +58,15 @@ class FreeBlocks:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.operator = problem.operator_double.base
-        self.single = self.operator.in_single()
+        X = self.operator.rows()
+        largest = float(np.max(largest_entries(X), initial=0.0))
+        safe = 1 / FAR <= largest <= FAR
+        self.dtype: type = np.float32 if safe else np.float64
+        self.single = self.operator.in_single() if safe else self.operator
+
+    def pairs(self, blocks: list[np.ndarray]) -> Pairs:
+        """A working set."""
+        return Pairs.of(self.operator, blocks, self.dtype)
 
     def prox(self, pairs: Pairs, points: np.ndarray, threshold: float) -> np.ndarray:
         """Of `threshold` times the norms, and of the cones if there are any."""

@@ -59,11 +59,11 @@ class Support:
         return K * d * d <= MAX_ENTRIES and 2 * K * n * d * d <= MAX_WORK
 
     def _inverse_blocks(self, X: Any, mask: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
-        """The inverses of the Hessian's diagonal blocks, in single precision: (K, d, d)."""
+        """The inverses of the Hessian's diagonal blocks, in the precision of X: (K, d, d)."""
         d = self.x.rows.shape[1]
-        blocks = np.empty((len(self.x.rows), d, d), dtype=np.float32)
+        blocks = np.empty((len(self.x.rows), d, d), dtype=X.dtype)
         for k, part in enumerate(self.pairs.parts()):
-            weight = diagonal[:, k].astype(np.float32)
+            weight = diagonal[:, k].astype(X.dtype)
             for j in range(part.start, part.stop):
                 on = mask[self.pairs.pattern[j]]
                 rows = X[on]
@@ -71,7 +71,7 @@ class Support:
                 block = rows.T @ scaled
                 blocks[j] = block.toarray() if issparse(block) else block  # of any sparse kind
             budget.look()
-        unit, bend = self.unit.astype(np.float32), self.bend.astype(np.float32)
+        unit, bend = self.unit.astype(X.dtype), self.bend.astype(X.dtype)
         blocks -= bend[:, :, None] * unit[:, :, None] * unit[:, None, :]
         along = np.arange(d)
         blocks[:, along, along] += bend
