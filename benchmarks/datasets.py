@@ -58,8 +58,8 @@ class Dataset:
 
     @classmethod
     def load(cls, name: str) -> Dataset:
-        content = np.load(_file(name))
-        return cls(content["X"].astype(np.float64), content["y"])
+        with np.load(_file(name)) as content:
+            return cls(content["X"].astype(np.float64), content["y"])
 
     @property
     def n_classes(self) -> int:
