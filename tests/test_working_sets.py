@@ -98,7 +98,9 @@ def test_products_that_do_not_fit_are_refused():
 def test_agrees_with_the_oracle(kind, loss, settings):
     required("cvxpy")
     problem = make(kind, loss, n=40, p=8, **settings)
-    optimum = cvxnn.solve(problem, "cvxpy", tol=1e-5, settings=TIGHT).certificate
+    # an old Clarabel may end before it has proven a small gap; its optimum is compared all the same
+    oracle = cvxnn.solve(problem, "cvxpy", tol=1e-5, settings=TIGHT, on_failure="ignore")
+    optimum = oracle.certificate
     solution = cvxnn.solve(problem, "working-sets", tol=1e-8)
     assert solution.converged
     assert solution.certificate.relative_gap <= 1e-8
