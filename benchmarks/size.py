@@ -89,10 +89,12 @@ def squared(kind, n, d, p, C, share, tol):
 
 
 def sparse(n=2600, d=200_000, p=100):
-    from scipy.sparse import csr_array, random
+    from scipy.sparse import csr_array
 
     rng = np.random.default_rng(0)
-    X = csr_array(random(n, d, density=100 / d, random_state=0))
+    columns = rng.integers(0, d, size=100 * n)  # entries that meet are added up
+    entries = (rng.random(100 * n), (np.repeat(np.arange(n), 100), columns))
+    X = csr_array(entries, shape=(n, d))
     y = np.where(X @ rng.standard_normal(d) > 0, 1.0, -1.0)
     patterns = cvxnn.sample_patterns(X, p, random_state=0)
     problem = cvxnn.CGReLU(X, y, patterns, 1.0, loss="logistic")

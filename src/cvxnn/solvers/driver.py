@@ -59,9 +59,10 @@ def solve(
 
     Parameters
     ----------
-    solver : "auto", "newton" and "cvxpy" for both problems, "rfista", "direct", "lsmr" for
-        C-GReLU, "al", "decomposition" for C-ReLU, or a solver object such as
-        `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty; at lam = 0 and for l2 a
+    solver : "auto", "newton", "working-sets" and "cvxpy" for both problems, "rfista", "direct",
+        "lsmr" for C-GReLU, "al", "decomposition" for C-ReLU, or a solver object such as
+        `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty, and working sets for
+        C-GReLU with a loss that couples its outputs (softmax); at lam = 0 and for l2 a
         least squares solver, with a decomposition for C-ReLU ("al" if the data are sparse); and
         R-FISTA for other penalties and for arrays that are not NumPy's.
     stop : "gap" stops on the certificate; "paper" on the rule published for the method: for

@@ -24,6 +24,7 @@ import numpy as np
 
 from cvxnn.arrays import Array, to_numpy
 from cvxnn.certificates import lower_bound_of
+from cvxnn.memory import DOUBLE
 from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, StalledError, Working
@@ -78,6 +79,13 @@ class WorkingSets:
             and getattr(problem.penalty, "neuron_norms", False)
             and getattr(problem.loss, "has_root", False)
         )
+
+    def further_bytes(self, problem: Problem) -> int:
+        """The active rows of all pairs, where there are cones: indices and multipliers."""
+        if not isinstance(problem, CReLU):
+            return 0
+        m, _, C = problem.weight_shape
+        return 2 * DOUBLE * m * C * problem.cones.width
 
     def iterates(
         self,
