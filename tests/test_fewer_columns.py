@@ -1,19 +1,21 @@
-"""Problems with more columns than rows are solved in the span of the rows, and certified on X."""
+"""Problems whose rows span less than all columns are solved in that span, and certified on X."""
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 import cvxnn
-from cvxnn.problems.columns import FewerColumns
+from cvxnn.problems.columns import FewerColumns, span_bound
 from cvxnn.solvers.fewer_columns import InFewerColumns
 
 N, D, P = 30, 150, 20
 
 
-def make(kind=cvxnn.CGReLU, loss="squared", sparse=False, repeat=False, **settings):
+def make(kind=cvxnn.CGReLU, loss="squared", sparse=False, repeat=False, rank=None, **settings):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((N, D)) * (rng.random((N, D)) < (0.1 if sparse else 1.0))
+    if rank is not None:  # more rows than columns
+        X = rng.standard_normal((120, rank)) @ rng.standard_normal((rank, 40))
     if repeat:
         X[N // 2 :] = X[: N - N // 2]
     scores = np.maximum(X[:, :6], 0) @ rng.standard_normal((6, 3))
@@ -26,7 +28,8 @@ def make(kind=cvxnn.CGReLU, loss="squared", sparse=False, repeat=False, **settin
     problem = kind(
         X, Y, cvxnn.sample_patterns(X, P, random_state=0, **draw), 1.0, loss=loss, **settings
     )
-    return problem.with_lam(0.05 * cvxnn.lambda_max(problem))
+    largest = 1.0 if settings.get("penalty") == "l2" else cvxnn.lambda_max(problem)
+    return problem.with_lam(0.05 * largest)
 
 
 @pytest.fixture
@@ -71,6 +74,9 @@ def test_coordinates_are_those_of_an_isometry(sparse, repeat):
         (cvxnn.CGReLU, "squared", {"repeat": True}),
         (cvxnn.CGReLU, "logistic", {"sparse": True}),
         (cvxnn.CGReLU, "squared", {"sparse": True, "repeat": True}),
+        (cvxnn.CGReLU, "squared", {"rank": 10, "bias": True, "normalize": True}),
+        (cvxnn.CGReLU, "softmax", {"rank": 10, "output_bias": True}),
+        (cvxnn.CReLU, "logistic", {"rank": 10, "bias": True, "output_bias": True}),
         (cvxnn.CReLU, "squared", {}),
         (cvxnn.CReLU, "softmax", {"bias": True, "normalize": True}),
     ],
@@ -111,10 +117,11 @@ def test_other_penalties_and_small_savings_are_left_alone(counted):
     assert not InFewerColumns.pays(make(penalty="l1"))
     assert not InFewerColumns.pays(make(penalty="feature"))
     assert not InFewerColumns.pays(make().with_lam(0))
-    assert not FewerColumns.pays(1000, 1100, 500, 1, sparse=False)
-    assert not FewerColumns.pays(1000, 500, 500, 1, sparse=False)
-    assert not FewerColumns.pays(1000, 2000, 1, 1, sparse=False)
-    assert not FewerColumns.pays(10**5, 10**6, 50, 1, sparse=True)
+    assert not FewerColumns.pays(1000, 1100, 500, 1, span=1000, sparse=False)
+    assert not FewerColumns.pays(1000, 500, 500, 1, span=500, sparse=False)
+    assert FewerColumns.pays(1000, 500, 500, 1, span=300, sparse=False)
+    assert not FewerColumns.pays(1000, 2000, 1, 1, span=1000, sparse=False)
+    assert not FewerColumns.pays(10**5, 10**6, 50, 1, span=10**5, sparse=True)
     cvxnn.solve(make(), "rfista", stop="paper", tol=1e-2)
     assert not counted
 
@@ -125,3 +132,48 @@ def test_what_rounding_loses_is_made_up_for_without_the_coordinates(counted, mon
     solution = cvxnn.solve(make(), tol=1e-6)
     assert solution.converged
     assert counted == [N, D]
+
+
+def test_the_rank_decides_where_columns_depend_on_each_other(counted):
+    rng = np.random.default_rng(0)
+    assert span_bound(rng.standard_normal((100, 40))) == 40
+    assert span_bound(np.zeros((100, 40))) == 0
+    assert make(rank=10).data.span == 10
+    assert make(rank=10, bias=True).data.span == 11
+    wide = np.vstack([rng.standard_normal((90, 4)) @ rng.standard_normal((4, 40)), np.eye(40)])
+    assert span_bound(wide) == 40  # whatever the rows are that are looked at first
+    codes = np.eye(30)[rng.integers(30, size=500)]
+    assert span_bound(np.hstack([codes, codes])) == 30
+    solution = cvxnn.solve(make(rank=10), tol=1e-6)
+    assert counted == [10]
+    assert solution.converged
+    assert solution.weights.shape == (P, 40, 3)
+
+
+def test_columns_of_unlike_units_keep_their_part():
+    """Columns that are small beside others are still columns, and certificates know them."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 20)) * np.logspace(0, -9, 20)
+    X = np.hstack([X, X @ rng.standard_normal((20, 20))])
+    y = X[:, 0] + X[:, 15] / np.abs(X[:, 15]).max()
+    problem = cvxnn.CGReLU(X, y, cvxnn.sample_patterns(X, P, random_state=0), 1e-3)
+    solution = cvxnn.solve(problem, tol=1e-6)
+    assert solution.converged
+    oracle = cvxnn.solve(problem, "cvxpy", tol=1e-6)
+    assert solution.certificate.objective == pytest.approx(oracle.certificate.objective, rel=1e-5)
+
+
+def test_squares_do_not_depend_on_coordinates():
+    problem = make(loss="logistic", rank=10, penalty="l2")
+    assert InFewerColumns.pays(problem)
+    solution = cvxnn.solve(problem, "rfista", tol=1e-5)
+    assert solution.converged
+    oracle = cvxnn.solve(problem, "cvxpy", tol=1e-6)
+    assert solution.certificate.objective == pytest.approx(oracle.certificate.objective, rel=1e-4)
+
+
+def test_weights_are_restored_only_for_certificates(monkeypatch):
+    calls, restore = [], FewerColumns.restore
+    monkeypatch.setattr(FewerColumns, "restore", lambda s, W: (calls.append(1), restore(s, W))[1])
+    solution = cvxnn.solve(make(), tol=1e-6)
+    assert solution.n_iter > len(calls)

@@ -1,9 +1,14 @@
-"""Fewer columns for the same problem: X = Z V' with orthonormal columns V (d, n), Z (n, n).
+"""Fewer columns for the same problem: X = Z V' with orthonormal columns V (d, r), Z (n, r).
 
-Where rows are fewer than columns, weights outside the span of the rows change no prediction and
-only cost norm. So U = V W, with [D_1 X ... D_p X] U = [D_1 Z ... D_p Z] W, the same norms, the same
-patterns and, for cones, the same constraints: who solves for W has solved for U. Dual points are
-the same, and so are the norms of their correlations.
+Weights outside the span of the rows change no prediction and only cost norm. So U = V W, with
+[D_1 X ... D_p X] U = [D_1 Z ... D_p Z] W, the same norms, the same patterns and, for cones, the
+same constraints: who solves for W has solved for U. Dual points are the same, and so are the norms
+of their correlations.
+
+The rows span fewer dimensions than there are columns where rows are fewer, or where columns depend
+on each other: indicators of categories beside a column of ones, pixels that are always black,
+embeddings of low rank. What counts as dependent is a matter of rounding (DEPENDENT); certificates
+are computed on X itself, so a wrong decision shows as a gap, never as a false bound.
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.linalg import qr, solve_triangular
+from scipy.linalg import lapack, qr, solve_triangular
 
 from cvxnn import budget, panels
 from cvxnn.arrays import Array, Matrix, is_sparse, to_numpy
@@ -19,6 +24,40 @@ from cvxnn.arrays import Array, Matrix, is_sparse, to_numpy
 RIDGE = 1e-14  # of the products of sparse rows with each other, so that they can be factored
 PASSES = 100  # that a run is expected to make
 MAX_SPARSE_ROWS = 5000  # of which all products with each other are formed
+FEWER = 0.8  # of the columns, at most, are worth a change of coordinates
+DEPENDENT = 1e-14  # square of what is left of a column beside others, relative to the largest one
+LEAST_COLUMNS = 16  # for which the rank is looked at
+SAMPLE = 2  # rows that are looked at first, in multiples of the columns
+
+
+def span_bound(X: Array) -> int:
+    """An upper bound of the dimension of the span of the rows, or d where it is not small. Some
+    rows that span everything, as is usual, spare a look at all of them."""
+    n, d = X.shape
+    if n < d or is_sparse(X) or d < LEAST_COLUMNS:
+        return min(n, d)
+    if n > SAMPLE * d:
+        some = np.random.default_rng(0).choice(n, SAMPLE * d, replace=False)
+        if _rank(np.asarray(X[np.sort(some)], dtype=np.float64)) > FEWER * d:
+            return d
+    return _rank(np.asarray(X, dtype=np.float64))
+
+
+def _rank(X: np.ndarray) -> int:
+    return _factor_columns(X)[1]
+
+
+def _factor_columns(X: np.ndarray) -> tuple[np.ndarray, int]:
+    """R (d, d), of which the first `rank` rows span the rows of X: X'X = R'R, by Cholesky with
+    pivots."""
+    K = panels.gram(np.ascontiguousarray(X.T))
+    largest = float(np.max(K.diagonal(), initial=0.0))
+    if not 0 < largest < np.inf:
+        return K, 0 if largest == 0 else X.shape[1]
+    factor, pivots, rank, _ = lapack.dpstrf(K, tol=DEPENDENT * largest)
+    R = np.empty_like(K)
+    R[:, pivots - 1] = np.triu(factor)
+    return R, int(rank)
 
 
 class FewerColumns:
@@ -28,12 +67,13 @@ class FewerColumns:
     Z: np.ndarray
 
     @staticmethod
-    def pays(n: int, d: int, p: int, C: int, *, sparse: bool) -> bool:
-        """Whether the factorization costs less than it saves, in the time that there is."""
+    def pays(n: int, d: int, p: int, C: int, *, span: int, sparse: bool) -> bool:
+        """Whether the factorization costs less than it saves, in the time that there is; `span` is
+        the dimension of the span of the rows, or a bound of it."""
         if sparse:
             return d > 2 * n and n <= MAX_SPARSE_ROWS and budget.allows(n**3 / 3 / budget.RATE)
-        work, saved = 4 * d * n * n, PASSES * n * p * C * (d - n)
-        return 4 * d > 5 * n and saved > work and budget.allows(work / budget.RATE)
+        work, saved = _work(n, d, span), PASSES * n * p * C * (d - span)
+        return span <= FEWER * d and saved > work and budget.allows(work / budget.RATE)
 
     def __init__(self, X: Array) -> None:
         self._X: Matrix | None = None
@@ -47,21 +87,26 @@ class FewerColumns:
             if factor is None:
                 raise np.linalg.LinAlgError("the rows cannot be factored")
             self.Z, self._X = np.tril(factor), data
-        else:
-            budget.doing(f"factoring {n} x {d} numbers", 4 * d * n * n / budget.RATE)
+            return
+        budget.doing(f"factoring {n} x {d} numbers", _work(n, d, min(n, d)) / budget.RATE)
+        if n < d:
             self._V, R = qr(data.T, mode="economic", check_finite=False)
             self.Z = np.ascontiguousarray(R.T)
+        else:
+            R, rank = _factor_columns(data)
+            self._V = qr(R[: max(rank, 1)].T, mode="economic", check_finite=False)[0]
+            self.Z = panels.multiply(data, self._V)
 
     def restore(self, W: np.ndarray) -> np.ndarray:
-        """V W, block by block: (m, n, C) -> (m, d, C)."""
+        """V W, block by block: (m, r, C) -> (m, d, C)."""
         return _by_block(W, self._times_V)
 
     def reduce(self, U: np.ndarray) -> np.ndarray:
-        """V'U, block by block: (m, d, C) -> (m, n, C)."""
+        """V'U, block by block: (m, d, C) -> (m, r, C)."""
         return _by_block(U, self.coordinates)
 
     def coordinates(self, columns: np.ndarray) -> np.ndarray:
-        """V' times vectors: (d, k) -> (n, k)."""
+        """V' times vectors: (d, k) -> (r, k)."""
         if self._X is None:
             return self._V.T @ columns
         return solve_triangular(self.Z, self._X @ columns, lower=True)
@@ -70,6 +115,11 @@ class FewerColumns:
         if self._X is None:
             return self._V @ columns
         return self._X.T @ solve_triangular(self.Z, columns, lower=True, trans="T")
+
+
+def _work(n: int, d: int, span: int) -> float:
+    """Operations of a factorization of dense rows."""
+    return 4.0 * d * n * n if n < d else 1.0 * n * d * d + d**3 / 3 + 4.0 * d * span**2
 
 
 def _by_block(U: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -13,7 +13,7 @@ from cvxnn.losses import LOSSES, Loss, LossChoice, make_loss
 from cvxnn.operators import PatternOperator, expanded_matrix
 from cvxnn.patterns import Patterns, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty
-from cvxnn.problems.columns import FewerColumns
+from cvxnn.problems.columns import FewerColumns, span_bound
 from cvxnn.problems.sizes import check_size
 from cvxnn.threads import cached_property
 from cvxnn.validation import check_flag, check_targets, name_of
@@ -52,6 +52,11 @@ class ProblemData:
     def operator_double(self) -> PatternOperator:
         """The operator in float64, which certificates are computed with."""
         return self.operator.in_double()
+
+    @cached_property
+    def span(self) -> int:
+        """A bound of the dimension of the span of the rows; see `span_bound`."""
+        return span_bound(self.operator.rows())
 
     @cached_property
     def columns(self) -> FewerColumns:

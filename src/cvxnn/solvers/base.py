@@ -6,7 +6,7 @@ nothing to show; the driver bounds them, keeps the best, records history, and de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -25,6 +25,8 @@ class Iterate:
     residual : the published stopping rule's measure, where it was asked for.
     n_inner : iterations of the method that were spent since the last full iterate.
     state : what a warm start needs beside the weights.
+    restore : the way from U to weights of the problem, where U is in other coordinates; the norms
+        of its blocks are the same.
     active : where the projections of a fresh certificate of Theta may start; see
         `problem.dual_correlation`.
     """
@@ -37,6 +39,7 @@ class Iterate:
     step_size: float | None = None
     n_inner: int = 1
     state: object = None
+    restore: Callable[[Array], Array] | None = None
     active: ActiveRows | None = None
 
 

@@ -1,7 +1,8 @@
 """A method that works in fewer columns of a problem (problems/columns.py), behind its back.
 
-Iterates are handed on in the weights of the problem itself, on whose X certificates are computed:
-what the change of coordinates loses by rounding shows there, and the method goes on without it.
+Iterates are handed on with the way back to the weights of the problem, on whose X certificates are
+computed: what the change of coordinates loses by rounding shows there, and the method goes on
+without it.
 """
 
 from __future__ import annotations
@@ -37,38 +38,43 @@ class InFewerColumns:
 
     @staticmethod
     def pays(problem: Problem) -> bool:
-        """Whether there is something to be won. The norms of neurons do not change with the
+        """Whether there is something to be won. Norms of neurons and squares do not change with the
         coordinates; other penalties do. Sparse cones stay sparse."""
-        operator, C = problem.operator, problem.loss.Y.shape[1]
+        operator, penalty = problem.operator, problem.penalty
+        sizes = operator.n, operator.d, len(problem.patterns), problem.loss.Y.shape[1]
         return bool(
             isinstance(problem, ConvexProblem)
             and problem.lam > 0
             and operator.in_numpy
-            and offers(problem.penalty, "neuron_norms")
+            and (offers(penalty, "neuron_norms") or offers(penalty, "squared_norm"))
             and not (operator.is_sparse and problem.kind == "C-ReLU")
-            and FewerColumns.pays(
-                operator.n, operator.d, len(problem.patterns), C, sparse=operator.is_sparse
-            )
+            # what could be won at best, before the rank is looked at
+            and FewerColumns.pays(*sizes, span=1, sparse=operator.is_sparse)
+            and FewerColumns.pays(*sizes, span=problem.data.span, sparse=operator.is_sparse)
         )
 
     def iterates(
         self, problem: Any, start: Array, stop: str, state: Any, tol: float
     ) -> Iterator[Iterate | Working]:
-        U, columns = start, problem.data.columns
+        columns = problem.data.columns
         smaller = problem.with_fewer_columns()
-        begin = smaller.check_weights(columns.reduce(start))
+        W = begin = smaller.check_weights(columns.reduce(start))
+
+        def restore(W: Array) -> Array:
+            return problem.check_weights(columns.restore(W))
+
         try:
             for iterate in self.method.iterates(smaller, begin, stop, state, tol):
                 if isinstance(iterate, Working):
                     yield iterate
                     continue
-                U = problem.check_weights(columns.restore(iterate.U))
-                yield replace(iterate, U=U)
+                W = iterate.U
+                yield replace(iterate, restore=restore)
                 if _gap(smaller, iterate) <= ENOUGH * tol:
                     break  # and yet the run goes on: what is missing is lost by rounding
         except StalledError:
             pass
-        yield from self.method.iterates(problem, U, stop, None, tol)
+        yield from self.method.iterates(problem, restore(W), stop, None, tol)
 
 
 def _gap(problem: Problem, iterate: Iterate) -> float:

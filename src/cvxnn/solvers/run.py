@@ -54,6 +54,7 @@ class Run:
         self.zero_objective = problem.loss.zero_value
         self.history: list[Progress] = []
         self.best_U: Array | None = None
+        self._restore: Callable[[Array], Array] | None = None  # its way back to weights
         self.best_Theta: Array | None = None
         self.best_active: ActiveRows | None = None
         self.objective, self.lower_bound = math.inf, -math.inf
@@ -135,6 +136,7 @@ class Run:
         objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
         if objective < self.objective or self.best_U is None:
             self.objective, self.best_U = objective, iterate.U
+            self._restore = iterate.restore
         budget.look()
         if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
             raise _DivergedError
@@ -217,6 +219,8 @@ class Run:
 
     def _prove(self, enough: float = -1.0, bounded: bool = True) -> Proof:
         assert self.best_U is not None
+        if self._restore is not None:
+            self.best_U, self._restore = self._restore(self.best_U), None
         return prove(
             self.problem,
             self.best_U,

@@ -588,6 +588,8 @@ class JointSolver:
             if done:
                 return x
         may_be_dense = all(system.may_be_dense for system in iterated)
+        if dense <= cheap:  # with about as many columns as rows, the better one costs less, too
+            self._dense = True
         if not (self._dense and may_be_dense):
             limit = max(20, int(dense / product)) if may_be_dense else MAX_ITERATIONS
             x, done = self._renewed(joint, False, b, accuracy, limit)
