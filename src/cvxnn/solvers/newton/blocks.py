@@ -116,7 +116,7 @@ class GatedBlocks:
         size = len(patterns) * (self.d + 1)
         if size > min(MAX_FORMED, MAX_FORMED_ENTRIES // self.n) or is_sparse(self.X):
             return ProductSystem(self._products, scale, sigma, patterns, at)
-        mask = self.operator.mask_by_pattern[patterns]
+        mask = self.operator.mask_of(patterns)
         along = np.sqrt(at.ratio)[:, None] * (at.unit @ self.X.T) * mask
         rest = (np.sqrt(1 - at.ratio)[:, None] * mask)[:, None, :] * self.X.T
         return FaceSystem(scale, sigma, np.concatenate([along, rest.reshape(-1, self.n)]))
@@ -360,5 +360,5 @@ def make_blocks(problem: ConvexProblem, n_outputs: int) -> JointBlocks:
         return JointBlocks([ConeBlocks(operator, cones) for _ in range(n_outputs)])
     operator = problem.operator_double.base
     if not operator.in_numpy:
-        operator = expanded_matrix(to_numpy(operator.rows()), operator.mask)
+        operator = expanded_matrix(to_numpy(operator.rows()), operator.bits)
     return JointBlocks([GatedBlocks(operator) for _ in range(n_outputs)])

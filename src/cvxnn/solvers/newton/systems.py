@@ -376,7 +376,7 @@ class ProductSystem:
 
     def _directions(self, blocks: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
         """S V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
-        mask = self.shared.operator.mask_by_pattern[self.patterns[blocks]]
+        mask = self.shared.operator.mask_of(self.patterns[blocks])
         scaled = self.at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
         V = panels.multiply(scaled.astype(np.float32), self.shared.X.T)
         V *= mask
