@@ -25,7 +25,8 @@ def some_mask(n, p):
 def test_a_mask_comes_out_as_it_went_in(n, p):
     mask = some_mask(n, p)
     bits = Bits.of(mask)
-    assert bits.shape == (n, p) and bits.rows.nbytes == 4 * -(-n // 32) * p
+    assert bits.shape == (n, p)
+    assert bits.rows.nbytes == 4 * -(-n // 32) * p
     np.testing.assert_array_equal(bits.mask(), mask)
     np.testing.assert_array_equal(bits.by_pattern(), mask.T)
     rows, patterns = np.array([n - 1, 0, n // 2]), np.array([p - 1, 0])

@@ -16,7 +16,7 @@ from cvxnn.cones.sparse import FEW_ROWS, Span
 from cvxnn.operators import ExpandedMatrix, SparseExpandedMatrix, expanded_matrix
 from cvxnn.solvers.newton import systems
 from cvxnn.solvers.newton.blocks import ConeBlocks
-from cvxnn.solvers.newton.systems import Linearisation, Products, ProductSystem
+from cvxnn.solvers.newton.systems import Linearisation, Products, ProductSystem, SingleRows
 from extras import needs
 
 SETTINGS = [{}, {"bias": True}, {"normalize": True}, {"bias": True, "normalize": True}]
@@ -545,7 +545,7 @@ def test_free_systems_and_both_preconditioners():
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     at, scale = Linearisation(on, unit, np.array([0.2, 0.5, 0.1, 0.9])), rng.random(60)
     pair = [
-        ProductSystem(Products(operator), scale, 3.0, on, at).with_precision(1e-7)
+        ProductSystem(Products(SingleRows(operator)), scale, 3.0, on, at).with_precision(1e-7)
         for operator in (ours, dense)
     ]
     r = rng.standard_normal(60)
