@@ -172,7 +172,7 @@ def test_an_operator_goes_on_where_there_are_no_kernels(monkeypatch):
 def test_memory_is_two_bits_for_an_entry_of_the_mask():
     operator = ExpandedMatrix(np.ones((640, 2)), np.ones((640, 320), dtype=bool))
     assert operator._float_mask is None
-    assert operator._bits.rows.nbytes + operator._bits.columns.nbytes == 640 * 320 // 4
+    assert operator.bits.rows.nbytes + operator.bits.columns.nbytes == 640 * 320 // 4
 
 
 KINDS = {"index_t": ctypes.c_int64, "double": ctypes.c_double, "const int *": native._FLAG}

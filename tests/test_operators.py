@@ -147,7 +147,7 @@ def test_selections_share_data_and_bits(implementation):
     assert first.X is second.X
     if implementation == "native":
         single = ExpandedMatrix(operator.rows().astype(np.float32), operator.mask)
-        assert single.in_double()._bits is single._bits
+        assert single.in_double().bits is single.bits
 
 
 def test_single_precision_has_a_double_twin(implementation):

@@ -108,10 +108,10 @@ class RangeComplement:
             self._basis = KernelFactor(self.operator).range_basis
 
     def _range_basis(self) -> np.ndarray:
-        X, mask = to_numpy(self.operator.rows()), self.operator.mask
+        X = to_numpy(self.operator.rows())
         R: np.ndarray = np.zeros((0, len(X)))
-        for patterns in budget.pieces(mask.shape[1], max(1, 2 * len(X) // X.shape[1])):
-            piece = mask.T[patterns, None, :] * X.T
+        for patterns in budget.pieces(self.operator.p, max(1, 2 * len(X) // X.shape[1])):
+            piece = self.operator.mask_of(patterns)[:, None, :] * X.T
             stacked = np.vstack([R, piece.reshape(-1, len(X))])
             R = np.asarray(np.linalg.qr(stacked, mode="r"))
         _, values, vectors = np.linalg.svd(R, full_matrices=False)

@@ -1,6 +1,6 @@
 """Memory that arrays will need, compared with what there is before any of them is made.
 
-Only arrays that certainly exist at one time and have a known size are counted: masks, weights,
+Only arrays that certainly exist at one time and have a known size are counted: bits, weights,
 copies of the data. Solvers need scratch space on top, so a problem that passes may still be too
 large; one that is refused certainly is. Nothing is refused where the system does not say how much
 memory there is.
@@ -35,13 +35,13 @@ def check_memory(need: float, what: str, **sizes: int) -> None:
 
 
 def pattern_bytes(n: int, d: int, p: int) -> int:
-    """The mask and the gates, as they are drawn and once more as they are kept."""
-    return 2 * n * p + 2 * DOUBLE * d * p
+    """The bits and the gates, as they are drawn and once more as they are kept."""
+    return n * p // 4 + 2 * DOUBLE * d * p
 
 
 def problem_bytes(n: int, d: int, p: int, *, dense: bool, cones: bool) -> int:
-    """The mask as bits, in both directions; for cones its signs, an interior point each, and of
-    dense data unit rows in the two layouts of the projections."""
+    """The bits of the patterns, in both directions; for cones their signs, an interior point each,
+    and of dense data unit rows in the two layouts of the projections."""
     found = n * p // 4
     if cones:
         found += n * p + DOUBLE * d * p + (5 * DOUBLE * n * d // 2 if dense else 0)

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxnn.arrays import Array, blocks, double, to_numpy
+from cvxnn.bits import Bits
 from cvxnn.losses import LossChoice, make_loss
-from cvxnn.patterns import Patterns, activations, distinct_patterns
+from cvxnn.patterns import Patterns, activation_bits, activations
 from cvxnn.validation import (
     check_array,
     check_features,
@@ -262,15 +263,15 @@ class GatedReLUNetwork(TwoLayerNetwork):
         that are on for no row of X are dropped.
         """
         data = check_features(X, self.n_features)
-        mask = activations(data, self.gates, self.gate_bias, self.strict)
-        keep, position = distinct_patterns(mask)
+        bits = activation_bits(data, self.gates, self.gate_bias, self.strict)
+        keep, position = bits.distinct()
         if len(keep) == 0:
             raise ValueError("no neuron of this network is on for any row of X")
         first = self._first_layer()
         U = np.zeros((len(keep), first.shape[1], self.n_outputs))
         seen = position >= 0
         np.add.at(U, position[seen], first[seen, :, None] * self.W2[seen, None, :])
-        patterns = Patterns(mask, self.gates, self.gate_bias, self.strict).select(keep)
+        patterns = Patterns(bits, self.gates, self.gate_bias, self.strict).select(keep)
         return patterns, U
 
     def _merged(self, X: ArrayLike) -> Self:
@@ -372,7 +373,7 @@ class ReLUNetwork(TwoLayerNetwork):
             found = _matching(patterns.mask, mask, tied, self.W2[live])
         new = np.flatnonzero(found < 0)
         if len(new):
-            keep, position = distinct_patterns(mask[:, new])
+            keep, position = Bits.of(mask[:, new]).distinct()
             start = 0 if patterns is None else len(patterns)
             found[new] = start + position
             bias = np.zeros(self.n_neurons) if self.b1 is None else self.b1
@@ -447,12 +448,12 @@ def _matching(
 
 
 def _append(patterns: Patterns, new: Patterns) -> Patterns:
-    mask = np.concatenate([patterns.mask, new.mask], axis=1)
+    bits = patterns.bits.join(new.bits)
     if patterns.gates is None or patterns.gate_bias is None:
-        return Patterns(mask, strict=patterns.strict)
+        return Patterns(bits, strict=patterns.strict)
     gates = np.concatenate([patterns.gates, new.gates], axis=1)
     return Patterns(
-        mask, gates, np.concatenate([patterns.gate_bias, new.gate_bias]), patterns.strict
+        bits, gates, np.concatenate([patterns.gate_bias, new.gate_bias]), patterns.strict
     )
 
 

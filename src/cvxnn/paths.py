@@ -327,7 +327,7 @@ class _Checkpoint:
             for name, value in sorted(settings.items()):
                 digest.update(name.encode() + _bytes_of(value))
         data = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
-        for array in (*data, loss.Y, loss.row_weight, problem.operator.mask, self.grid):
+        for array in (*data, loss.Y, loss.row_weight, problem.patterns.bits.rows, self.grid):
             digest.update(_bytes_of(array))
         return digest.hexdigest()
 

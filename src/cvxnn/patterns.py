@@ -2,7 +2,8 @@
 
 A gate g in R^d, with an optional bias b, switches its neuron on for the rows of X with
 `X g + b >= 0`; the pattern of these rows is one boolean column of `mask`. Patterns are sampled
-(`sample_patterns`), built from given gates or masks, or harvested from a network's neurons.
+(`sample_patterns`), built from given gates or masks, or harvested from a network's neurons. They
+are kept as bits, and computed from some rows of X at a time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from cvxnn.arrays import (
     like,
     to_numpy,
 )
+from cvxnn.bits import WORD, Bits
 from cvxnn.gates import GateDistribution, GaussianGates, PatchGates, SparseGates, draw_gates
 from cvxnn.memory import check_memory, pattern_bytes
 from cvxnn.validation import (
@@ -58,26 +60,33 @@ _TINY_COLUMN = 1e-100
 _CHECK_FLOPS = 2 * 10**9  # operations spent on checking that patterns belong to the data
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class Patterns:
     """Distinct, non-zero activation patterns of one data matrix, with their gates.
 
     Attributes
     ----------
-    mask : (n, p) boolean; column i is the pattern D_i.
+    mask : (n, p) boolean; column i is the pattern D_i. It is made from `bits` at every use.
+    bits : the same in an eighth of the memory.
     gates : (d, p), or None for patterns given without gates. In the units of the raw X.
     gate_bias : (p,), zeros where the gates have no bias.
     strict : a row is active where `x g + b > 0` instead of `>= 0`.
     """
 
-    mask: np.ndarray
-    gates: np.ndarray | None = None
-    gate_bias: np.ndarray | None = None
-    strict: bool = False
+    bits: Bits
+    gates: np.ndarray | None
+    gate_bias: np.ndarray | None
+    strict: bool
 
-    def __post_init__(self) -> None:
-        mask, gates, bias = check_mask(self.mask), self.gates, self.gate_bias
-        p = mask.shape[1]
+    def __init__(
+        self,
+        mask: ArrayLike | Bits,
+        gates: ArrayLike | None = None,
+        gate_bias: ArrayLike | None = None,
+        strict: bool = False,
+    ) -> None:
+        bits = mask if isinstance(mask, Bits) else Bits.of(check_mask(mask))
+        p, bias = bits.shape[1], gate_bias
         if gates is not None:
             gates = _check_gates(gates)
             if gates.shape[1] != p:
@@ -85,23 +94,30 @@ class Patterns:
             bias = np.zeros(p) if bias is None else check_vector(bias, "gate_bias", p)
         elif bias is not None:
             raise ValueError("gate_bias is given without gates")
-        object.__setattr__(self, "strict", check_flag(self.strict, "strict"))
-        for name, array in (("mask", mask), ("gates", gates), ("gate_bias", bias)):
+        object.__setattr__(self, "bits", bits)
+        object.__setattr__(self, "strict", check_flag(strict, "strict"))
+        for name, array in (("gates", gates), ("gate_bias", bias)):
             if array is not None:
                 array = array.view()  # the caller's own array stays writable
                 array.setflags(write=False)
-                object.__setattr__(self, name, array)
+            object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
         gates = "without gates" if self.gates is None else f"gates on {len(self.gates)} features"
         return f"Patterns({len(self)} on {self.n_samples} rows, {gates})"
 
     def __len__(self) -> int:
-        return self.mask.shape[1]
+        return self.bits.shape[1]
 
     @property
     def n_samples(self) -> int:
-        return self.mask.shape[0]
+        return self.bits.n
+
+    @property
+    def mask(self) -> np.ndarray:
+        mask = self.bits.mask()
+        mask.setflags(write=False)  # what is written there would be lost
+        return mask
 
     @classmethod
     def from_gates(
@@ -123,8 +139,8 @@ class Patterns:
         p = gates.shape[1]
         bias = np.zeros(p) if gate_bias is None else check_vector(gate_bias, "gate_bias", p)
         strict = check_flag(strict, "strict")
-        check_memory(2 * X.shape[0] * p, "patterns", n=X.shape[0], p=p)
-        return cls(activations(X, gates, bias, strict), gates, bias, strict)._distinct()
+        check_memory(pattern_bytes(X.shape[0], 0, p), "patterns", n=X.shape[0], p=p)
+        return cls(activation_bits(X, gates, bias, strict), gates, bias, strict)._distinct()
 
     @classmethod
     def from_mask(
@@ -156,21 +172,21 @@ class Patterns:
         return cls.from_gates(X, W1.T, getattr(network, "b1", None), strict=strict)
 
     def _distinct(self) -> Patterns:
-        keep, _ = distinct_patterns(self.mask)
+        keep, _ = self.bits.distinct()
         if len(keep) == 0:
             raise ValueError("no patterns left: all of them are zero")
-        return self.select(keep)
+        return self if len(keep) == len(self) else self.select(keep)
 
     def select(self, indices: Index) -> Patterns:
         """The patterns at `indices` (integers, booleans or a slice), in that order."""
         chosen = np.atleast_1d(np.arange(len(self))[indices])
         if len(chosen) == 0:
             raise ValueError("no patterns left: indices selects none")
-        mask = np.ascontiguousarray(self.mask[:, chosen])
+        bits = self.bits.select(chosen)
         if self.gates is None or self.gate_bias is None:
-            return Patterns(mask, strict=self.strict)
+            return Patterns(bits, strict=self.strict)
         gates = np.ascontiguousarray(self.gates[:, chosen])
-        return Patterns(mask, gates, self.gate_bias[chosen], self.strict)
+        return Patterns(bits, gates, self.gate_bias[chosen], self.strict)
 
     def join(self, other: Patterns) -> Patterns:
         """These patterns, then those of `other` (on the same rows) that are new."""
@@ -182,9 +198,9 @@ class Patterns:
             )
         if (self.gates is None) != (other.gates is None) or self.strict != other.strict:
             raise ValueError("patterns with and without gates, or strict and not, cannot be joined")
-        mask = np.concatenate([self.mask, other.mask], axis=1)
+        bits = self.bits.join(other.bits)
         if self.gates is None or other.gates is None:
-            return Patterns(mask, strict=self.strict)._distinct()
+            return Patterns(bits, strict=self.strict)._distinct()
         if self.gates.shape[0] != other.gates.shape[0]:
             raise ValueError(
                 f"patterns of {self.gates.shape[0]} and of {other.gates.shape[0]} features "
@@ -192,7 +208,7 @@ class Patterns:
             )
         gates = np.concatenate([self.gates, other.gates], axis=1)
         bias = np.concatenate([self.gate_bias, other.gate_bias])
-        return Patterns(mask, gates, bias, self.strict)._distinct()
+        return Patterns(bits, gates, bias, self.strict)._distinct()
 
     def check_belong_to(self, X: Array) -> None:
         """Raise unless these are patterns of X: the shapes fit, and on rows spread over X the
@@ -217,7 +233,7 @@ class Patterns:
             product = X_rows[block] @ self.gates + self.gate_bias
             size = abs(X_rows[block]).sum(axis=1)[:, None] * scale
             clear = np.abs(product) > 1e-6 * (size + np.abs(self.gate_bias))
-            wrong = clear & ((product > 0) != self.mask[rows[block]])
+            wrong = clear & ((product > 0) != self.bits.mask(rows[block]))
             if wrong.any():
                 row = rows[block][np.nonzero(wrong)[0][0]]
                 raise ValueError(
@@ -274,43 +290,27 @@ def sample_patterns(
         G /= unit_scale(to_numpy(X, keep_sparse=True))[:, None]
         gate_bias /= np.sqrt(n)  # the norm of the column of ones
     if active_share is None:
-        mask = activations(X, G, gate_bias, strict)
+        bits = activation_bits(X, G, gate_bias, strict)
     else:
-        mask, gate_bias = _activations_at_share(X, G, active_share, strict)
-    return Patterns(mask, G, gate_bias, strict)._distinct()
+        bits, gate_bias = _activations_at_share(X, G, active_share, strict)
+    return Patterns(bits, G, gate_bias, strict)._distinct()
+
+
+def activation_bits(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> Bits:
+    """Where `X g + b >= 0` (`> 0` if strict), in blocks of rows, computed in float64 so that a
+    pattern does not depend on the run's dtype."""
+    n, p = X.shape[0], gates.shape[1]
+    bits = Bits.empty(n, p)
+    for rows in blocks(n, max(1, _BLOCK // max(1, p) // WORD) * WORD):
+        bits.put(activations(X[rows, :], gates, bias, strict), rows)
+    return bits
 
 
 def activations(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> np.ndarray:
-    """The boolean (n, p) NumPy array of `X g + b >= 0` (`> 0` if strict): one product, in
-    blocks of rows, computed in float64 so that a pattern does not depend on the run's dtype."""
-    n, p = X.shape[0], gates.shape[1]
-    mask = np.empty((n, p), dtype=bool)
+    """The same for a few rows, as a boolean (n, p) NumPy array."""
     X = double(X)
-    G, b = like(X, gates), like(X, bias)
-    for rows in blocks(n, _BLOCK // max(1, p)):
-        product = X[rows, :] @ G + b[None, :]
-        mask[rows] = to_numpy(product > 0 if strict else product >= 0)
-    return mask
-
-
-def pattern_keys(mask: np.ndarray) -> list[bytes]:
-    """One key for each pattern of a mask (n, p): equal patterns have equal keys."""
-    return [row.tobytes() for row in np.packbits(np.ascontiguousarray(mask.T), axis=1)]
-
-
-def distinct_patterns(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First occurrences of the distinct non-zero columns, in order, and for each column the
-    position of its pattern among them (-1 for the zero pattern)."""
-    zero = bytes((mask.shape[0] + 7) // 8)
-    first: dict[bytes, int] = {zero: -1}
-    keep: list[int] = []
-    position = np.empty(mask.shape[1], dtype=int)
-    for i, key in enumerate(pattern_keys(mask)):
-        if key not in first:
-            first[key] = len(keep)
-            keep.append(i)
-        position[i] = first[key]
-    return np.asarray(keep, dtype=int), position
+    product = X @ like(X, gates) + like(X, bias)[None, :]
+    return to_numpy(product > 0 if strict else product >= 0)
 
 
 def column_norms(X: Array) -> np.ndarray:
@@ -356,14 +356,14 @@ def warn_about_small(
 
 def _activations_at_share(
     X: Array, gates: np.ndarray, share: float, strict: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The mask with `share` of the rows active, and the biases that give it: halfway between the
+) -> tuple[Bits, np.ndarray]:
+    """The bits with `share` of the rows active, and the biases that give it: halfway between the
     last active row and the first inactive one."""
     n, p = X.shape[0], gates.shape[1]
     k = min(n, max(1, round(share * n)))
     X = double(X)
     xp = array_namespace(X)
-    mask, bias = np.empty((n, p), dtype=bool), np.empty(p)
+    bits, bias = Bits.empty(n, p), np.empty(p)
     for columns in blocks(p, _BLOCK // n):
         product = X @ like(X, gates[:, columns])
         ordered = to_numpy(xp.sort(product, axis=0))
@@ -372,8 +372,8 @@ def _activations_at_share(
         first_inactive = ordered[n - k - 1] if k < n else last_active - spread / n
         bias[columns] = -(last_active + first_inactive) / 2
         product = product + like(X, bias[columns])[None, :]
-        mask[:, columns] = to_numpy(product > 0 if strict else product >= 0)
-    return mask, bias
+        bits.put(to_numpy(product > 0 if strict else product >= 0), slice(0, n), columns)
+    return bits, bias
 
 
 class _Gated(Protocol):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from cvxnn.arrays import Array, is_sparse
+from cvxnn.bits import Bits
 from cvxnn.operators.base import Operator, PatternOperator
 from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.operators.signed import SignedMatrix
@@ -18,6 +19,6 @@ __all__ = [
 ]
 
 
-def expanded_matrix(X: Array, mask: np.ndarray) -> PatternOperator:
-    """The operator for this kind of data."""
-    return SparseExpandedMatrix(X, mask) if is_sparse(X) else ExpandedMatrix(X, mask)
+def expanded_matrix(X: Array, patterns: Bits | np.ndarray) -> PatternOperator:
+    """The operator for this kind of data, and for patterns as bits or as a boolean mask."""
+    return SparseExpandedMatrix(X, patterns) if is_sparse(X) else ExpandedMatrix(X, patterns)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from cvxnn.arrays import Array
+from cvxnn.bits import Bits, Chosen
 
 if TYPE_CHECKING:
     from cvxnn.operators.ragged import RaggedOperator
@@ -47,7 +48,7 @@ class Operator(Protocol):
 
     @property
     def mask(self) -> np.ndarray:
-        """The patterns as booleans: (n, patterns)."""
+        """The patterns as booleans: (n, patterns). It is large, and made at each use."""
 
     def rows(self, rows: slice = slice(None)) -> Array:
         """These rows of X, or all of them."""
@@ -73,8 +74,11 @@ class PatternOperator(Operator, Protocol):
     """M = [D_1 X ... D_p X], with one block for each pattern."""
 
     @property
-    def mask_by_pattern(self) -> np.ndarray:
-        """The mask with the rows of a pattern side by side: (p, n)."""
+    def bits(self) -> Bits:
+        """The patterns."""
+
+    def mask_of(self, patterns: Chosen) -> np.ndarray:
+        """These patterns (indices) as booleans, the rows of a pattern side by side: (k, n)."""
 
     def select(self, patterns: np.ndarray, dtype: DTypeLike | None = None) -> Self:
         """The operator of these patterns (indices), in float32 or float64 if asked for."""
@@ -88,7 +92,7 @@ class PatternOperator(Operator, Protocol):
     def with_data(self, X: Array) -> Self:
         """The operator of other data with the same patterns."""
 
-    def with_patterns(self, mask: np.ndarray) -> Self:
+    def with_patterns(self, patterns: Bits) -> Self:
         """The operator of the same data with other patterns."""
 
     def row_squares(self) -> np.ndarray:

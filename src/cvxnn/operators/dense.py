@@ -6,7 +6,7 @@
 Both are one product of the 0/1 matrix D with a dense (p, d C) or (n, d C) array. Where there are
 compiled kernels, D is kept as bits and the products are made by table look-up (products.c).
 Elsewhere they run at the speed of the BLAS: D is kept as floating numbers, transposed, where that
-fits into `cache_bytes`; otherwise rows of the boolean mask are converted as they are used.
+fits into `cache_bytes`; otherwise its rows are made from the bits as they are used.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from cvxnn.arrays import (
     row_squares,
     to_numpy,
 )
+from cvxnn.bits import Bits, Chosen
 from cvxnn.kernels import native
-from cvxnn.operators.bits import Bits
 from cvxnn.operators.ragged import RaggedBits, RaggedOperator, RaggedSelections
 from cvxnn.threads import cached_property
 
@@ -40,27 +40,25 @@ _BLOCK = 2**22  # entries of D U held at a time
 
 
 class ExpandedMatrix:
-    """[D_1 X ... D_p X] for data X (n, d) of any array library and a NumPy mask (n, p).
+    """[D_1 X ... D_p X] for data X (n, d) of any array library, and for patterns as bits or as a
+    NumPy mask (n, p).
 
     Products are counted in the budget of the run, those of the double twin and of selections, too.
     """
 
-    def __init__(self, X: Array, mask: np.ndarray, *, cache_bytes: int = 2**29) -> None:
+    def __init__(self, X: Array, patterns: Bits | np.ndarray, *, cache_bytes: int = 2**29) -> None:
         self.X: Any = X
         self.n, self.d = X.shape
-        self.p = mask.shape[1]
+        self.bits = Bits.of(patterns)
+        self.p = self.bits.shape[1]
         self._pass = 1.0  # what a product counts
-        self._mask = mask
-        self._patterns: slice | np.ndarray = slice(None)  # the columns of the mask
         self._twins: dict[str, Self] = {}
         self._active: tuple[bytes, Array] | None = None
-        self._bits: Bits | None = None
-        self._float_mask: Array | None = None  # (p, n)
-        if native.multiplies(X):  # faster at all sizes but the least, where calls cost the most
-            self._bits = Bits(native.pack_bits(mask), self.n)
-        elif self.n * self.p * (8 if is_double(X) else 4) <= cache_bytes:
+        self._float_mask: Array | None = None  # (p, n), where there are no kernels
+        cached = self.n * self.p * (8 if is_double(X) else 4) <= cache_bytes
+        if cached and not native.multiplies(X):
             dtype = np.float64 if is_double(X) else np.float32
-            self._float_mask = like(X, np.ascontiguousarray(mask.T, dtype=dtype))
+            self._float_mask = like(X, self.bits.by_pattern().astype(dtype))
 
     @property
     def base(self) -> ExpandedMatrix:
@@ -93,8 +91,10 @@ class ExpandedMatrix:
 
     @property
     def mask(self) -> np.ndarray:
-        """(n, p); made anew at each use for a selection."""
-        return self._mask[:, self._patterns]
+        return self.bits.mask()
+
+    def mask_of(self, patterns: Chosen) -> np.ndarray:
+        return self.bits.by_pattern(patterns)
 
     @property
     def _xp(self) -> ModuleType:
@@ -106,8 +106,8 @@ class ExpandedMatrix:
             return self._forward(U)
 
     def _forward(self, U: Array) -> Array:
-        if self._bits is not None and native.library() is not None:  # a pickle may have travelled
-            return self._bits.forward(self.X, U)
+        if native.multiplies(self.X):
+            return self.bits.forward(self.X, U)
         xp, C = self._xp, U.shape[2]
         flat = xp.reshape(U, (self.p, self.d * C))
         mask = self._float_mask
@@ -126,8 +126,8 @@ class ExpandedMatrix:
             return self._adjoint(self.X, R)
 
     def _adjoint(self, X: Array, R: Array) -> Array:
-        if self._bits is not None and native.library() is not None:
-            return self._bits.adjoint(to_numpy(X), R)
+        if native.multiplies(X):
+            return self.bits.adjoint(to_numpy(X), R)
         xp, C = self._xp, R.shape[1]
         R = xp.astype(R, X.dtype, copy=False)
         total = None
@@ -144,10 +144,10 @@ class ExpandedMatrix:
 
     @cached_property
     def _used_rows(self) -> np.ndarray:
-        return np.any(self.mask, axis=1)
+        return self.bits.used_rows()
 
-    def with_patterns(self, mask: np.ndarray) -> Self:
-        return type(self)(self.X, mask)
+    def with_patterns(self, patterns: Bits) -> Self:
+        return type(self)(self.X, patterns)
 
     def with_data(self, X: Array) -> Self:
         other = copy(self)
@@ -162,17 +162,12 @@ class ExpandedMatrix:
 
     def kernel(self) -> Array:
         """M M' = (X X') o (D D'), n x n whatever p and d are."""
-        mask = self.mask
         total = None
         for patterns in budget.pieces(self.p, _BLOCK // self.n):
-            D = like(self.X, mask[:, patterns].astype(np.float64))
+            D = like(self.X, self.mask_of(patterns).T.astype(np.float64))
             piece = panels.gram(D)
             total = piece if total is None else total + piece
         return total * panels.gram(self.X)
-
-    @cached_property
-    def mask_by_pattern(self) -> np.ndarray:
-        return np.ascontiguousarray(self.mask.T)
 
     def in_double(self) -> Self:
         """The same operator in float64; it keeps no float copy of the mask."""
@@ -185,12 +180,9 @@ class ExpandedMatrix:
         chosen = copy(self if dtype is None else self._in_precision(np.dtype(dtype).name))
         chosen.p = len(patterns)
         chosen._pass *= len(patterns) / self.p
-        chosen._patterns = np.arange(self._mask.shape[1])[self._patterns][patterns]
+        chosen.bits = self.bits.select(patterns)
         chosen._twins, chosen._active = {}, None
-        for cached in ("mask", "mask_by_pattern", "_used_rows"):
-            chosen.__dict__.pop(cached, None)
-        if chosen._bits is not None:
-            chosen._bits = chosen._bits.select(patterns)
+        chosen.__dict__.pop("_used_rows", None)
         if chosen._float_mask is not None:
             indices = like(self.X, patterns, self._xp.int64)
             chosen._float_mask = self._xp.take(chosen._float_mask, indices, axis=0)
@@ -201,10 +193,10 @@ class ExpandedMatrix:
 
     def ragged(self, patterns: Sequence[np.ndarray], dtype: type) -> RaggedOperator:
         its = self._in_precision(np.dtype(dtype).name)
-        if its._bits is None or native.library() is None:
+        if not native.multiplies(its.X):
             return RaggedSelections(self, patterns, dtype)
         share = self._pass * sum(map(len, patterns)) / (self.p * len(patterns))
-        return RaggedBits(its._bits, its.X, self.in_double().X, patterns, share)
+        return RaggedBits(self.bits, its.X, self.in_double().X, patterns, share)
 
     def _in_precision(self, name: str) -> Self:
         """The same operator in another precision: the same bits, or no float copy of the mask."""
@@ -227,7 +219,7 @@ class ExpandedMatrix:
     def _mask_rows(self, rows: slice) -> Array:
         """Rows of the mask as floating numbers, transposed: (p, rows)."""
         dtype = np.float64 if is_double(self.X) else np.float32
-        return like(self.X, self._mask[rows][:, self._patterns].T.astype(dtype))
+        return like(self.X, self.bits.mask(rows).T.astype(dtype))
 
     def _non_zero_blocks(self, flat: Array, mask: Array) -> tuple[Array, Array]:
         """Leave out zero blocks where they are the majority. The rows of the mask that remain

@@ -15,9 +15,9 @@ from typing import Protocol, Self
 import numpy as np
 
 from cvxnn import budget
+from cvxnn.bits import Bits
 from cvxnn.kernels import native
 from cvxnn.operators.base import PatternOperator
-from cvxnn.operators.bits import Bits
 
 
 class RaggedOperator(Protocol):

@@ -15,7 +15,7 @@ from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import Loss
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import Operator
-from cvxnn.patterns import Patterns, pattern_keys
+from cvxnn.patterns import Patterns
 from cvxnn.penalties import Penalty, make_penalty
 from cvxnn.problems.data import ProblemData, check_patterns
 from cvxnn.smooth import Smooth
@@ -189,10 +189,8 @@ class ConvexProblem:
 
     def _carried(self, U: Array, other: ConvexProblem) -> Array:
         """The blocks U of this problem as blocks of the other one, sign by sign for C-ReLU."""
-        mine = {key: i for i, key in enumerate(pattern_keys(self.patterns.mask))}
-        found = [
-            (mine[key], j) for j, key in enumerate(pattern_keys(other.patterns.mask)) if key in mine
-        ]
+        mine = {key: i for i, key in enumerate(self.patterns.bits.keys())}
+        found = [(mine[key], j) for j, key in enumerate(other.patterns.bits.keys()) if key in mine]
         source, place = np.array(found, dtype=int).reshape(-1, 2).T
         p, q = len(self.patterns), len(other.patterns)
         carried = other.zero_weights()

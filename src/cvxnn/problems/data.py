@@ -45,7 +45,7 @@ class ProblemData:
     column_scale: np.ndarray
 
     def with_patterns(self, patterns: Patterns) -> ProblemData:
-        operator = self.operator.with_patterns(patterns.mask)
+        operator = self.operator.with_patterns(patterns.bits)
         return replace(self, patterns=patterns, operator=operator)
 
     @cached_property
@@ -66,7 +66,7 @@ class ProblemData:
     @cached_property
     def with_fewer_columns(self) -> ProblemData:
         """The same data in these coordinates."""
-        operator = expanded_matrix(self.columns.Z, self.patterns.mask)
+        operator = expanded_matrix(self.columns.Z, self.patterns.bits)
         return replace(self, operator=operator, column_scale=np.ones(operator.d))
 
     @cached_property
@@ -102,7 +102,7 @@ def make_data(
     X, column_scale = design_matrix(X, bias, normalize)
     return ProblemData(
         patterns=patterns,
-        operator=expanded_matrix(X, patterns.mask),
+        operator=expanded_matrix(X, patterns.bits),
         loss=bound,
         loss_name=name_of(loss, LOSSES),
         penalty=penalty,

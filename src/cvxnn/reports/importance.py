@@ -12,7 +12,7 @@ from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.rows import Scaling
 from cvxnn.estimators.targets import predicted_classes, targets_of
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
-from cvxnn.patterns import activations
+from cvxnn.patterns import activation_bits
 from cvxnn.reports.measures import SEED, log_loss, some_rows
 from cvxnn.reports.samples import Sample
 
@@ -206,4 +206,4 @@ def _share_on(network: TwoLayerNetwork, X: Matrix) -> np.ndarray:
     else:
         bias = np.zeros(network.n_neurons) if network.b1 is None else network.b1
         gates, bias, strict = network.W1.T, bias, True
-    return activations(X, gates, bias, strict).mean(axis=0)
+    return activation_bits(X, gates, bias, strict).by_pattern().mean(axis=1)

@@ -38,6 +38,7 @@ from cvxnn.solvers.newton.systems import (
     Linearisation,
     Products,
     ProductSystem,
+    SingleRows,
     SparseFaces,
     System,
 )
@@ -57,8 +58,9 @@ class GatedBlocks:
     # A cold start solves roughly for a larger lam first, which falls by this factor; 0 for not.
     continuation: ClassVar[float] = 0.0
 
-    def __init__(self, operator: PatternOperator) -> None:
-        self.operator = operator
+    def __init__(self, operator: PatternOperator, rows: SingleRows | None = None) -> None:
+        """`rows` are what the outputs of a problem share."""
+        self.operator, self._single_rows = operator, rows
         self.n, self.d = operator.n, operator.d
         self.size = operator.p
         self.work = np.zeros(0, dtype=np.int64)
@@ -116,7 +118,7 @@ class GatedBlocks:
         size = len(patterns) * (self.d + 1)
         if size > min(MAX_FORMED, MAX_FORMED_ENTRIES // self.n) or is_sparse(self.X):
             return ProductSystem(self._products, scale, sigma, patterns, at)
-        mask = self.operator.mask_by_pattern[patterns]
+        mask = self.operator.mask_of(patterns)
         along = np.sqrt(at.ratio)[:, None] * (at.unit @ self.X.T) * mask
         rest = (np.sqrt(1 - at.ratio)[:, None] * mask)[:, None, :] * self.X.T
         return FaceSystem(scale, sigma, np.concatenate([along, rest.reshape(-1, self.n)]))
@@ -124,7 +126,7 @@ class GatedBlocks:
     @cached_property
     def _products(self) -> Products:
         """What all systems by products share."""
-        return Products(self.operator)
+        return Products(self._single_rows or SingleRows(self.operator))
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Rows that are feasible in spite of rounding."""
@@ -136,8 +138,10 @@ class ConeBlocks(GatedBlocks):
 
     continuation = 0.3
 
-    def __init__(self, operator: PatternOperator, cones: Cones) -> None:
-        super().__init__(operator)
+    def __init__(
+        self, operator: PatternOperator, cones: Cones, rows: SingleRows | None = None
+    ) -> None:
+        super().__init__(operator, rows)
         self.cones = cones
         self.p, self.size = operator.p, 2 * operator.p
         # active rows of the last projections: of points of the working set, of correlations
@@ -354,11 +358,21 @@ def join_active_rows(blocks: list[JointBlocks]) -> ActiveRows | None:
     )
 
 
-def make_blocks(problem: ConvexProblem, n_outputs: int) -> JointBlocks:
+def make_blocks(
+    problem: ConvexProblem, n_outputs: int, rows: SingleRows | None = None
+) -> JointBlocks:
+    """The blocks of so many coupled outputs; `rows` are what all outputs share."""
+    rows = single_rows(problem) if rows is None else rows
     if isinstance(problem, CReLU):
-        operator, cones = problem.operator_double.base, problem.cones
-        return JointBlocks([ConeBlocks(operator, cones) for _ in range(n_outputs)])
+        parts: list[GatedBlocks] = [
+            ConeBlocks(rows.operator, problem.cones, rows) for _ in range(n_outputs)
+        ]
+        return JointBlocks(parts)
+    return JointBlocks([GatedBlocks(rows.operator, rows) for _ in range(n_outputs)])
+
+
+def single_rows(problem: ConvexProblem) -> SingleRows:
     operator = problem.operator_double.base
     if not operator.in_numpy:
-        operator = expanded_matrix(to_numpy(operator.rows()), operator.mask)
-    return JointBlocks([GatedBlocks(operator) for _ in range(n_outputs)])
+        operator = expanded_matrix(to_numpy(operator.rows()), operator.bits)
+    return SingleRows(operator)

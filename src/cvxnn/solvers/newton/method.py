@@ -45,6 +45,7 @@ from cvxnn.solvers.newton.blocks import (
     join_active_rows,
     make_blocks,
     row_norms,
+    single_rows,
 )
 from cvxnn.solvers.newton.systems import Linearisation, largest_square, leading_columns
 from cvxnn.solvers.rfista import RFISTA
@@ -111,12 +112,12 @@ class Newton:
             start, _ = problem.make_feasible(start)
         weights = np.asarray(to_numpy(start), dtype=np.float64)
         outputs: list[_Output] = []
-        k, size = 0, None
+        k, size, shared = 0, None, single_rows(problem)
         for loss in problem.loss.by_output():
             C = loss.Y.shape[1]
             rows = weights[:, :, k : k + C].transpose(2, 0, 1).reshape(-1, weights.shape[1])
             its = None if state is None else state[len(outputs)]
-            blocks = make_blocks(problem, C)
+            blocks = make_blocks(problem, C, shared)
             if size is None:
                 size = largest_square(leading_columns(blocks.X)) or 1.0
             outputs.append(_Output(blocks, loss, problem.lam, rows, its, size))

@@ -26,7 +26,7 @@ from scipy.linalg import block_diag, lapack
 from scipy.sparse import csr_array
 
 from cvxnn import budget, panels
-from cvxnn.arrays import Matrix, astype, is_sparse, row_squares
+from cvxnn.arrays import Matrix, is_sparse, row_squares
 from cvxnn.cones.sparse import Span
 from cvxnn.losses import Root
 from cvxnn.operators.base import PatternOperator
@@ -45,6 +45,7 @@ MAX_COUPLED_ROWS = 2000  # rows for which coupled outputs are preconditioned by 
 MAX_FORMED, MAX_FORMED_ENTRIES = 400, 2**22  # columns of free blocks that are formed
 MAX_DENSE = 8000  # rows for which an n x n matrix is formed
 MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
+MASK_ENTRIES = 2**24  # of the boolean mask that are made from bits at a time
 SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
 
 
@@ -266,26 +267,52 @@ def conjugate_gradients(
     return x, max_iter, False
 
 
-class Products:
-    """What the systems of one output share that are applied by products: X in single precision and
-    what is computed from it once, and the last preconditioner, which serves later systems too."""
+class SingleRows:
+    """X in single precision, and what is computed from it once for the systems of all outputs."""
 
     def __init__(self, operator: PatternOperator) -> None:
         self.operator = operator
-        self.X: Matrix = astype(operator.rows(), np.float32)
-        self.row_squares = operator.row_squares()
-        self.leading = leading_columns(self.X).T
-        self.entries, self.rate = operator.n * operator.d, PRODUCT_RATE
-        self.share: np.ndarray | float = 1.0  # of the leading directions in the squares of rows
+
+    @cached_property
+    def X(self) -> Matrix:
+        return self.operator.in_single().rows()
+
+    @cached_property
+    def row_squares(self) -> np.ndarray:
+        return self.operator.row_squares()
+
+    @cached_property
+    def leading(self) -> np.ndarray:
+        """The leading columns, as rows."""
+        return leading_columns(self.X).T
+
+    @cached_property
+    def share(self) -> np.ndarray | float:
+        """Of the leading directions in the squares of rows."""
+        if not is_sparse(self.X):
+            return 1.0
+        return row_squares(self.leading.T) / np.maximum(self.row_squares, 1e-300)
+
+    @property
+    def seconds_a_pattern(self) -> float:
+        """Of a product with X."""
         if is_sparse(self.X):
-            self.entries, self.rate = self.X.nnz, SPARSE_RATE
-            self.share = row_squares(self.leading.T) / np.maximum(self.row_squares, 1e-300)
-        self.preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
+            return self.X.nnz / SPARSE_RATE
+        return self.operator.n * self.operator.d / PRODUCT_RATE
 
     @cached_property
     def gram(self) -> np.ndarray:
         """X X' in single precision."""
         return panels.gram(self.X)
+
+
+@dataclass(eq=False)
+class Products:
+    """What the systems of one output share that are applied by products: the rows, which those of
+    other outputs share too, and the last preconditioner, which serves later systems."""
+
+    rows: SingleRows
+    preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,13 +348,13 @@ class ProductSystem:
     @cached_property
     def _restricted(self) -> PatternOperator:
         """The operator of the active patterns."""
-        return self.shared.operator.select(self.patterns, self.dtype)
+        return self.shared.rows.operator.select(self.patterns, self.dtype)
 
     @cached_property
     def _w(self) -> np.ndarray:
         """The weights of the patterns in A, per dimension of their faces."""
         w = self.sigma * (1 - self.at.ratio)
-        return w if self.faces is None else w * self.faces.dimension / self.shared.operator.d
+        return w if self.faces is None else w * self.faces.dimension / self.shared.rows.operator.d
 
     @cached_property
     def _v(self) -> np.ndarray:
@@ -341,16 +368,16 @@ class ProductSystem:
 
     @property
     def may_be_dense(self) -> bool:
-        return self.faces is None and self.shared.operator.n <= MAX_DENSE
+        return self.faces is None and self.shared.rows.operator.n <= MAX_DENSE
 
     @property
     def costs(self) -> np.ndarray:
         """Of a product, and of the two preconditioners."""
-        shared = self.shared
+        shared = self.shared.rows
         n, a, d = shared.operator.n, len(self.patterns), len(shared.leading)
         return np.array(
             [
-                4 * a * shared.entries / shared.rate + CALL_COST,
+                4 * a * shared.seconds_a_pattern + CALL_COST,
                 n * (a + d) * (a + 5 * d) / GRAM_RATE,
                 2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE,
             ]
@@ -374,26 +401,31 @@ class ProductSystem:
         assert self.shared.preconditioner is not None
         return self.shared.preconditioner(r)
 
-    def _directions(self, blocks: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
-        """S V' (a, n) and the mask of its patterns (a, n), for some of the active blocks."""
-        mask = self.shared.operator.mask_by_pattern[self.patterns[blocks]]
-        scaled = self.at.unit[blocks] * np.sqrt(self._v[blocks])[:, None]
-        V = panels.multiply(scaled.astype(np.float32), self.shared.X.T)
-        V *= mask
-        V *= self.scale.astype(np.float32)
-        return V, mask
+    def _directions(self, blocks: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Fill V with S V' (a, n) for some of the active blocks; returns D w (n,) for them."""
+        rows, scale = self.shared.rows, self.scale.astype(np.float32)
+        scaled = (self.at.unit * np.sqrt(self._v)[:, None]).astype(np.float32)
+        weighted = np.zeros(rows.operator.n, dtype=np.float32)
+        for part in budget.pieces(len(blocks), MASK_ENTRIES // rows.operator.n):
+            some = blocks[part]
+            mask = rows.operator.mask_of(self.patterns[some])
+            V[part] = panels.multiply(scaled[some], rows.X.T)
+            V[part] *= mask
+            V[part] *= scale
+            weighted += self._w[some].astype(np.float32) @ mask
+        return weighted
 
     def _cheap_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
-        shared = self.shared
+        shared = self.shared.rows
         most = max(MAX_ENTRIES // shared.operator.n, 1)
         blocks = np.sort(np.argsort(-self._v, kind="stable")[:most])
-        V, mask = self._directions(blocks)
+        V = np.empty((len(blocks) + len(shared.leading), shared.operator.n), dtype=np.float32)
         mean = self._w.sum() / 4
-        diagonal = self._w[blocks].astype(np.float32) @ mask - mean * shared.share
+        diagonal = self._directions(blocks, V) - mean * shared.share
         squares = shared.row_squares * self.scale**2
         root = np.sqrt(1 + np.maximum(diagonal, 0) * squares).astype(np.float32)
-        scaled_X = shared.leading * (np.sqrt(mean) * self.scale).astype(np.float32)
-        V = np.concatenate([V, scaled_X])
+        scale = (np.sqrt(mean) * self.scale).astype(np.float32)
+        np.multiply(shared.leading, scale, out=V[len(blocks) :])
         V /= root
         K = panels.gram(V)
         K.flat[:: len(K) + 1] += 1
@@ -408,10 +440,12 @@ class ProductSystem:
 
     def _dense_factor(self) -> np.ndarray:
         """The Cholesky factor of I + S A S in single precision."""
-        V, mask = self._directions(slice(None))
-        D = mask * np.sqrt(self._w).astype(np.float32)[:, None]
+        rows, blocks = self.shared.rows, np.arange(len(self.patterns))
+        D = rows.operator.mask_of(self.patterns) * np.sqrt(self._w).astype(np.float32)[:, None]
         K = panels.gram(D.T)
-        K *= self.shared.gram
+        K *= rows.gram
+        V = D  # its memory is used again
+        self._directions(blocks, V)
         scale = self.scale.astype(np.float32)
         K *= scale
         K *= scale[:, None]

@@ -280,7 +280,7 @@ class _Run:
             self.lam,
             with_bias=self.problem.output_bias,
             X=self.blocks.single.rows(),
-            mask_by_pattern=self.blocks.operator.mask_by_pattern,
+            mask_of=self.blocks.operator.mask_of,
             faces=self.blocks.faces(self.pairs),
         )
         step, before, length = support.step(), self._objective(self.x), 1.0

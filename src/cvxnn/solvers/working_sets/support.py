@@ -8,6 +8,7 @@ there are any.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class Support:
         *,
         with_bias: bool,
         X: Any,
-        mask_by_pattern: np.ndarray,
+        mask_of: Callable[[np.ndarray], np.ndarray],
         faces: Faces | None,
     ) -> None:
         self.x, self.pairs, self.loss, self.lam = x, pairs, loss, lam
@@ -50,7 +51,7 @@ class Support:
         self.bend = (lam / size)[:, None]  # of the norm, across the row
         root = loss.root(x.Z)
         self.hessian, diagonal = root.hessian, root.diagonal()
-        self.inverse = self._inverse_blocks(X, mask_by_pattern, diagonal)
+        self.inverse = self._inverse_blocks(X, mask_of, diagonal)
         self.bias_inverse = with_bias / np.maximum(diagonal.sum(axis=0), 1e-12)
 
     @staticmethod
@@ -58,14 +59,16 @@ class Support:
         """Whether diagonal blocks of this size may be formed."""
         return K * d * d <= MAX_ENTRIES and 2 * K * n * d * d <= MAX_WORK
 
-    def _inverse_blocks(self, X: Any, mask: np.ndarray, diagonal: np.ndarray) -> np.ndarray:
+    def _inverse_blocks(
+        self, X: Any, mask_of: Callable[[np.ndarray], np.ndarray], diagonal: np.ndarray
+    ) -> np.ndarray:
         """The inverses of the Hessian's diagonal blocks, in the precision of X: (K, d, d)."""
         d = self.x.rows.shape[1]
         blocks = np.empty((len(self.x.rows), d, d), dtype=X.dtype)
         for k, part in enumerate(self.pairs.parts()):
             weight = diagonal[:, k].astype(X.dtype)
             for j in range(part.start, part.stop):
-                on = mask[self.pairs.pattern[j]]
+                on = mask_of(self.pairs.pattern[j : j + 1])[0]
                 rows = X[on]
                 scaled = rows * weight[on, None]
                 block = rows.T @ scaled
