@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import (
     comparison,
     decompositions,
+    growth,
     kills,
     limits,
     load,
@@ -43,6 +44,7 @@ MEASUREMENTS = {
         load,
         versions,
         size,
+        growth,
         rigour,
         relu_oracle,
         decompositions,

@@ -387,3 +387,34 @@ def test_load_keeps_what_is_measured_and_fails_on_a_leak(benchmarks, tmp_path):
     )
     late = load._in_a_process('{"piece": "eight threads", "quick": false, "limit": 1}', 0.01)
     assert late["failed"]
+
+
+def test_exponents_are_those_of_the_larger_half(benchmarks):
+    from benchmarks.growth import exponent, misses, present
+
+    sizes = [1.0, 10.0, 100.0, 1000.0]
+    assert exponent(sizes, [5.0, 5.0, 10.0, 100.0]) == pytest.approx(1.0)
+    assert np.isnan(exponent([1.0], [1.0]))
+    facts = {"kind": "CGReLU", "line": "n, squared", "wanted": 1e-3, "megabytes": 200.0}
+    rows = {
+        str(n): facts | {"value": n, "seconds": 1e-3 * n**1.5, "gap": 1e-2 if n == 1000 else 1e-4}
+        for n in (10, 100, 1000)
+    }
+    assert misses(rows) == []  # two points are not enough to tell
+    assert "1 / –" in present(rows)
+    rows["1000"]["gap"] = 1e-4
+    assert misses(rows) == ["n, squared, gated: time grows as n^1.5"]
+
+
+def test_size_says_what_is_missed(benchmarks):
+    from benchmarks.size import misses, present
+
+    row = {"seconds": 2.0, "gap": 1e-4, "wanted": 1e-3, "megabytes": 900.0, "target": 3.0}
+    rows = {
+        "well": row | {"room": None},
+        "late": row | {"room": None, "target": 1.0},
+        "large": row | {"room": 500},
+        "none": {"failed": "no answer in 1 s", "target": 1.0, "room": None},
+    }
+    assert [line.split(":")[0] for line in misses(rows)] == ["late", "large", "none"]
+    assert "no answer in 1 s" in present(rows)
