@@ -94,9 +94,9 @@ def present(rows: Rows) -> str:
     )
     return (
         "One run of each case, one thread, to a relative gap of 1e-3 unless the case says "
-        "otherwise, and to their own tolerance for estimators. Seconds are those of the solve or of the fit; "
-        "making the data does not count. Peak memory is that of the whole process, data included. "
-        "Percentages are accuracies on rows that were held out.\n\n"
+        "otherwise, and to their own tolerance for estimators. Seconds are those of the solve or "
+        "of the fit; making the data does not count. Peak memory is that of the whole process, "
+        "data included. Percentages are accuracies on rows that were held out.\n\n"
         + markdown_table(header, [_line(name, row) for name, row in rows.items()])
     )
 

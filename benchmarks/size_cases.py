@@ -1,7 +1,8 @@
 """The cases of the benchmarks of size.
 
-`python -m benchmarks.size_cases "digits('ReLUClassifier')" 60` runs one of them. Each runs in a process of its own, so that its peak memory is its own, and prints one line of JSON.
-Making the data does not count; for a solve neither does posing the problem.
+`python -m benchmarks.size_cases "digits('ReLUClassifier')" 60` runs one of them and prints a line
+of JSON. Each has a process of its own, so that its peak memory is its own. Making the data does not
+count; for a solve neither does posing the problem.
 """
 
 from __future__ import annotations
