@@ -23,7 +23,7 @@ LAYERS = {
     "terms": "losses penalties gates patterns",
     "data": "smooth operators least_squares cones",
     "networks": "modelfile conversion export networks pruning",
-    "problems": "protocols proofs certificates problems",
+    "problems": "protocols proofs certificates problems checkpoints",
     "solvers": "solvers decompositions",
     "methods": "paths verification",
     "estimators": "estimators",

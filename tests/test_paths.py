@@ -673,7 +673,7 @@ def rewrite(file, change):
 
 
 INCONSISTENT = {
-    "a point without weights": lambda tensors, header: tensors.pop("2.weights"),
+    "a point without weights": lambda tensors, header: tensors.pop("2.rows"),
     "a point without a dual": lambda tensors, header: tensors.pop("1.dual"),
     "more points than lams": lambda tensors, header: header["points"].append({}),
     "a point too many": lambda tensors, header: header["points"].append(header["points"][0]),
@@ -683,16 +683,16 @@ INCONSISTENT = {
     "text for a number": lambda tensors, header: header["points"][1].update(n_iter="many"),
     "endless iterations": lambda tensors, header: header["points"][1].update(n_iter=float("inf")),
     "a solver without a name": lambda tensors, header: header["points"][1].update(solver=[]),
-    "blocks beyond the last": lambda tensors, header: tensors.update(
-        {"2.blocks": tensors["2.blocks"] + 1000}
+    "pairs beyond the last": lambda tensors, header: tensors.update(
+        {"2.pairs": tensors["2.pairs"] + 1000}
     ),
-    "blocks that are no integers": lambda tensors, header: tensors.update(
-        {"2.blocks": tensors["2.blocks"] + 0.5}
+    "pairs that are no integers": lambda tensors, header: tensors.update(
+        {"2.pairs": tensors["2.pairs"] + 0.5}
     ),
-    "fewer weights than blocks": lambda tensors, header: tensors.update(
-        {"2.weights": np.concatenate([tensors["2.weights"]] * 2)}
+    "fewer pairs than weights": lambda tensors, header: tensors.update(
+        {"2.rows": np.concatenate([tensors["2.rows"]] * 2)}
     ),
-    "NaN in the weights": lambda tensors, header: tensors["2.weights"].fill(np.nan),
+    "NaN in the weights": lambda tensors, header: tensors["2.rows"].fill(np.nan),
     "NaN in the dual": lambda tensors, header: tensors["2.dual"].fill(np.nan),
     "a dual of other rows": lambda tensors, header: tensors.update(
         {"2.dual": tensors["2.dual"][:-1]}
@@ -708,8 +708,8 @@ def test_an_inconsistent_file_is_refused(problem, file, written, change):
 
 
 def test_another_format_version_is_refused(problem, file, written):
-    rewrite(file, lambda tensors, header: header.update(version=2))
-    with pytest.raises(CheckpointError, match="has format version 2, not 1"):
+    rewrite(file, lambda tensors, header: header.update(version=1))
+    with pytest.raises(CheckpointError, match="has format version 1, not 2"):
         path(problem, **written[0])
 
 
@@ -719,7 +719,7 @@ def test_a_file_is_not_believed(file):
     expected = path(problem, n_lams=4, checkpoint=file)
 
     def worse(tensors, header):
-        tensors["2.weights"] *= 1.1
+        tensors["2.rows"] *= 1.1
 
     rewrite(file, worse)
     result = path(problem, n_lams=4, checkpoint=file)
@@ -732,7 +732,7 @@ def test_weights_outside_their_cones_are_refused(file):
     path(problem, n_lams=3, checkpoint=file)
 
     def outside(tensors, header):
-        tensors["2.weights"] *= -1
+        tensors["2.rows"] *= -1
 
     rewrite(file, outside)
     with pytest.raises(CheckpointError, match="outside their cones"):

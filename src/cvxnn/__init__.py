@@ -32,7 +32,7 @@ _HOME = {
     "NotConvergedError": "solvers.results",
     "path": "paths",
     "Path": "paths",
-    "CheckpointError": "paths",
+    "CheckpointError": "checkpoints",
     "Newton": "solvers.newton.method",
     "WorkingSets": "solvers.working_sets.method",
     "RFISTA": "solvers.rfista",
@@ -103,6 +103,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.certificates import Certificate as Certificate
     from cvxnn.certificates import CertificateError as CertificateError
     from cvxnn.certificates import certify as certify
+    from cvxnn.checkpoints import CheckpointError as CheckpointError
     from cvxnn.cones.singular import PatternWarning as PatternWarning
     from cvxnn.decompositions import Decomposition as Decomposition
     from cvxnn.decompositions import decompose as decompose
@@ -123,7 +124,6 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.modelfile import ModelFileError as ModelFileError
     from cvxnn.networks import GatedReLUNetwork as GatedReLUNetwork
     from cvxnn.networks import ReLUNetwork as ReLUNetwork
-    from cvxnn.paths import CheckpointError as CheckpointError
     from cvxnn.paths import Path as Path
     from cvxnn.paths import path as path
     from cvxnn.patterns import Patterns as Patterns

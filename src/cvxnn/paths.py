@@ -7,41 +7,28 @@ variables, so a warm start saves most of the work of a cold one.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from pathlib import Path as FilePath
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from safetensors import SafetensorError
-from safetensors.numpy import load as parse_tensors
-from safetensors.numpy import save as serialize_tensors
 
 from cvxnn import threads
-from cvxnn.arrays import is_sparse, to_numpy
+from cvxnn.arrays import to_numpy
 from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
-from cvxnn.files import write_atomically
-from cvxnn.modelfile import read_tensors
+from cvxnn.checkpoints import CheckpointFile, packed, unpacked
 from cvxnn.problems import ConvexProblem, has_lambda_max, lambda_max
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import SOLVERS, choose, solve
 from cvxnn.solvers.results import Solution, Status
-from cvxnn.threads import cached_property
 from cvxnn.validation import check_array, check_flag, check_integer, check_number, check_problem
 
-VERSION = 1
 N_LAMS, EPS = 50, 1e-2  # of a path, unless given
-
-
-class CheckpointError(ValueError):
-    """The file does not hold a path of this problem; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,51 +281,23 @@ def _line(solution: Solution, k: int, total: int) -> str:
     )
 
 
-def _bytes_of(value: Any) -> bytes:
-    """All numbers of an array, of which `repr` shows only some; anything else as its `repr`."""
-    if not hasattr(value, "shape"):
-        return repr(value).encode()
-    content = np.ascontiguousarray(to_numpy(value))
-    return f"{content.shape} {content.dtype}".encode() + content.tobytes()
-
-
 class _Checkpoint:
-    """The finished points of a path in a safetensors file: data only, replaced as a whole."""
+    """The finished points of a path in a file."""
 
     def __init__(
         self, file: str | PathLike[str], problem: ConvexProblem, grid: np.ndarray, tol: float
     ) -> None:
-        if not isinstance(file, (str, PathLike)):
-            raise TypeError(f"checkpoint must be the name of a file, got {type(file).__name__}")
-        self.file, self.problem, self.grid, self.tol = FilePath(file), problem, grid, tol
-        if not self.file.parent.is_dir():
-            raise FileNotFoundError(f"checkpoint: there is no folder {self.file.parent}")
-        if self.file.is_dir():
-            raise IsADirectoryError(f"checkpoint: {self.file} is a folder")
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        """Of everything that a path depends on."""
-        problem = self.problem
-        loss, penalty, X = problem.loss, problem.chosen_penalty, problem.operator.rows()
-        digest = hashlib.sha256(f"{problem.kind} {problem.penalty_name} {self.tol!r}".encode())
-        digest.update(f"{problem.loss_name} {problem.output_bias}".encode())
-        for settings in (loss.settings, penalty.settings):
-            for name, value in sorted(settings.items()):
-                digest.update(name.encode() + _bytes_of(value))
-        data = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
-        for array in (*data, loss.Y, loss.row_weight, problem.patterns.bits.rows, self.grid):
-            digest.update(_bytes_of(array))
-        return digest.hexdigest()
+        self.problem, self.grid, self.tol = problem, grid, tol
+        parts = "problem, grid or tolerance"
+        self.content = CheckpointFile(file, "path", problem, repr(tol), grid, parts=parts)
 
     def write(self, solutions: Sequence[Solution]) -> None:
-        tensors, points = {}, []
+        arrays: dict[str, np.ndarray] = {}
+        points = []
         for k, solution in enumerate(solutions):
             U = to_numpy(self.problem.check_weights(solution.weights))
-            live = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
-            tensors[f"{k}.blocks"] = live
-            tensors[f"{k}.weights"] = np.ascontiguousarray(U[live])
-            tensors[f"{k}.dual"] = np.ascontiguousarray(to_numpy(solution.dual))
+            arrays |= {f"{k}.{name}": array for name, array in packed(U).items()}
+            arrays[f"{k}.dual"] = to_numpy(solution.dual)
             points.append(
                 {
                     "solver": solution.solver.name,
@@ -348,50 +307,27 @@ class _Checkpoint:
                     "seconds": solution.seconds,
                 }
             )
-        header = {"version": VERSION, "fingerprint": self._fingerprint, "points": points}
-        write_atomically(self.file, serialize_tensors(tensors, {"cvxnn-path": json.dumps(header)}))
+        self.content.write(arrays, {"points": points})
 
     def read(self) -> list[Solution]:
         """The points up to the first that does not meet the tolerance; none without a file."""
-        if not self.file.exists():
+        found = self.content.read()
+        if found is None:
             return []
-        content = read_tensors(self.file, CheckpointError, "a path checkpoint")
-        try:
-            tensors = parse_tensors(content)
-            size = int.from_bytes(content[:8], "little")
-            metadata = json.loads(content[8 : 8 + size])["__metadata__"]
-            header = json.loads(metadata["cvxnn-path"])
-            version, fingerprint, points = (
-                header["version"],
-                header["fingerprint"],
-                header["points"],
-            )
-        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise CheckpointError(f"{self.file} is not a path checkpoint, or damaged") from error
-        if version != VERSION:
-            raise CheckpointError(f"{self.file} has format version {version}, not {VERSION}")
-        if fingerprint != self._fingerprint:
-            raise CheckpointError(
-                f"{self.file} belongs to another problem, grid or tolerance: remove it, or choose "
-                "another file"
-            )
         solutions = []
-        try:
-            for k, point in enumerate(points):
-                solution = self._restore(tensors, k, point)
+        with self.content.refusing():
+            for k, point in enumerate(found.header["points"]):
+                solution = self._restore(found.arrays, k, point)
                 if not solution.certificate.relative_gap <= self.tol:
                     break
                 solutions.append(solution)
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise CheckpointError(f"{self.file} is inconsistent: {error}") from error
         return solutions
 
-    def _restore(self, tensors: dict[str, np.ndarray], k: int, point: dict[str, Any]) -> Solution:
+    def _restore(self, arrays: dict[str, np.ndarray], k: int, point: dict[str, Any]) -> Solution:
         problem = self.problem.with_lam(float(self.grid[k]))
-        U = np.zeros(problem.weight_shape, dtype=tensors[f"{k}.weights"].dtype)
-        U[tensors[f"{k}.blocks"]] = tensors[f"{k}.weights"]
-        weights = problem.check_weights(U)
-        dual = to_numpy(check_array(tensors[f"{k}.dual"], "dual")).reshape(problem.loss.Y.shape)
+        its = {name: arrays[f"{k}.{name}"] for name in ("pairs", "rows", "dual")}
+        weights = problem.check_weights(unpacked(its, problem.weight_shape))
+        dual = to_numpy(check_array(its["dual"], "dual")).reshape(problem.loss.Y.shape)
         dual = problem.operator_double.like(dual)
         proof = prove(problem, weights, dual)
         return Solution(

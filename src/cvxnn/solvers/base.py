@@ -6,13 +6,26 @@ nothing to show; the driver bounds them, keeps the best, records history, and de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from cvxnn.arrays import Array
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.protocols import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Where a method is at an iterate, for a run that goes on there after its process has ended.
+
+    method : its name.
+    arrays : all that it needs, by name; numbers are arrays without axes. Nobody changes them, so
+        that they can be kept without a copy.
+    """
+
+    method: str
+    arrays: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +42,7 @@ class Iterate:
         of its blocks are the same.
     active : where the projections of a fresh certificate of Theta may start; see
         `problem.dual_correlation`.
+    snapshot : where the method is, if it can go on from there.
     """
 
     U: Array
@@ -41,6 +55,7 @@ class Iterate:
     state: object = None
     restore: Callable[[Array], Array] | None = None
     active: ActiveRows | None = None
+    snapshot: Snapshot | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,8 @@ class Solver(Protocol):
     carry_on(problem, before, last, share) : the state for a path's next point from those of the
         last two; `share` is the next step of lam relative to the last one.
     further_bytes(problem) : what it needs beside weights, for a refusal before it is too late.
+    resumed(problem, arrays, stop, tol) : the iterates that follow the one with the snapshot
+        `arrays`. Without it, a run goes on from its best weights.
     """
 
     name: ClassVar[str]

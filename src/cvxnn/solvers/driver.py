@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
+from os import PathLike
 from typing import Any
 
 from cvxnn import budget, threads
@@ -31,6 +32,7 @@ from cvxnn.solvers.results import (
 )
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import Run
+from cvxnn.solvers.saving import INTERVAL, RunFile
 from cvxnn.solvers.working_sets.method import WorkingSets
 from cvxnn.validation import check_choice, check_integer, check_number, check_problem, suggest
 
@@ -39,7 +41,17 @@ SOLVERS: dict[str, Any] = {
     for cls in (Newton, WorkingSets, RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
 }
 DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
-_OWN_OPTIONS = ("tol", "stop", "max_iter", "max_seconds", "warm_start", "callback", "on_failure")
+_OWN_OPTIONS = (
+    "tol",
+    "stop",
+    "max_iter",
+    "max_seconds",
+    "warm_start",
+    "callback",
+    "on_failure",
+    "checkpoint",
+    "checkpoint_seconds",
+)
 
 
 def solve(
@@ -53,6 +65,8 @@ def solve(
     warm_start: Weights | Solution | Start | None = None,
     callback: Callable[[Progress], object] | None = None,
     on_failure: str = "warn",
+    checkpoint: str | PathLike[str] | None = None,
+    checkpoint_seconds: float | None = None,
     **options: object,
 ) -> Solution:
     """Solve a convex training problem to a certified tolerance.
@@ -78,6 +92,13 @@ def solve(
     callback : called with a `Progress` in every iteration, and about once a second if iterations
         take longer than that; a true answer stops the run.
     on_failure : "warn", "raise" or "ignore" if the tolerance is not met.
+    checkpoint : a file that keeps the run, so that it can go on after its process has ended. If
+        it is there already, it has to be of the same problem, solver and stopping rule; the run
+        goes on from it, and iterations, passes, seconds and history are those of the whole run.
+        `max_seconds` is for each call. The file stays: where it holds a run that meets `tol`, that
+        is certified again and returned.
+    checkpoint_seconds : how often the file is written, at most (60); each time between two
+        iterations, so that a process that is killed loses that much and one iteration.
     options : settings of the solver given by name, for instance `restart=False`.
 
     An interrupt (Ctrl-C) ends the run and returns the best point with its certificate.
@@ -92,6 +113,7 @@ def solve(
         check_number(max_seconds, "max_seconds", minimum=0, strict=True)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
+    interval = _interval(checkpoint, checkpoint_seconds)
     limit = Budget(math.inf if max_seconds is None else float(max_seconds))
     with threads.single_blas(), budget.spend(limit) as spent:
         method = _make_solver(problem, solver, options)
@@ -100,7 +122,10 @@ def solve(
         check_weights_fit(problem, 0 if further is None else further(problem))
         start, state = _start_from(warm_start, problem, method)
         most = method.default_max_iter[stop] if max_iter is None else int(max_iter)
-        run = Run(problem, tol, stop, most, spent, callback)
+        file = None
+        if checkpoint is not None:
+            file = RunFile(checkpoint, problem, method, stop, interval)
+        run = Run(problem, tol, stop, most, spent, callback, file)
         spent.on_silence = None if callback is None else run.sign_of_life
         reducible = isinstance(method, Newton | WorkingSets | RFISTA) and stop == "gap"
         way = InFewerColumns(method) if reducible and InFewerColumns.pays(problem) else method
@@ -112,6 +137,15 @@ def solve(
 
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     return solution
+
+
+def _interval(checkpoint: object, seconds: float | None) -> float:
+    """Seconds between two writes of a checkpoint."""
+    if seconds is None:
+        return INTERVAL
+    if checkpoint is None:
+        raise TypeError("checkpoint_seconds is given, but no checkpoint")
+    return check_number(seconds, "checkpoint_seconds", minimum=0)
 
 
 def _start_from(

@@ -69,7 +69,8 @@ class InFewerColumns:
                     yield iterate
                     continue
                 W = iterate.U
-                yield replace(iterate, restore=restore)
+                # coordinates do not last, and so a run goes on from its best weights
+                yield replace(iterate, restore=restore, snapshot=None)
                 if _gap(smaller, iterate) <= ENOUGH * tol:
                     break  # and yet the run goes on: what is missing is lost by rounding
         except StalledError:

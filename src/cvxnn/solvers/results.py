@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -58,8 +60,10 @@ class NotConvergedError(RuntimeError):
 class Progress:
     """One iteration, as callbacks and the history see it. `objective` and `lower_bound` are the
     best so far, which is what the relative gap compares; `residual` is the measure of the
-    published stopping rule under `stop="paper"`. A `note` says what is being done by a run that
-    has not finished an iteration for a while; such signs of life are not in the history."""
+    published stopping rule under `stop="paper"`. `seconds_left` is a guess at when the tolerance
+    will be met, if the gap goes on falling as it did lately (forecasts.py); None while there is
+    nothing to go by. A `note` says what is being done by a run that has not finished an iteration
+    for a while; such signs of life are not in the history."""
 
     n_iter: int
     seconds: float
@@ -69,7 +73,32 @@ class Progress:
     residual: float | None
     step_size: float | None
     n_products: int
+    seconds_left: float | None = field(default=None, compare=False)
     note: str = ""
+
+
+# What files keep of an iteration. Only signs of life have notes, and guesses are of their moment.
+HISTORY = tuple(f.name for f in fields(Progress) if f.name not in ("seconds_left", "note"))
+
+
+def array_of_history(history: Iterable[Progress]) -> np.ndarray:
+    """Iterations as an array (k, len(HISTORY)), with NaN where there is no number."""
+    rows = [[getattr(record, name) for name in HISTORY] for record in history]
+    return np.array(rows, dtype=np.float64).reshape(-1, len(HISTORY))
+
+
+def history_of_array(rows: np.ndarray) -> tuple[Progress, ...]:
+    """The iterations that such an array stands for."""
+    return tuple(map(_progress, rows))
+
+
+def _progress(row: np.ndarray) -> Progress:
+    values = dict(zip(HISTORY, row.tolist(), strict=True))
+    for name in ("n_iter", "n_products"):
+        values[name] = int(values[name])
+    for name in ("residual", "step_size"):
+        values[name] = None if math.isnan(values[name]) else values[name]
+    return Progress(**values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,13 +23,15 @@ Where the code departs from the printed paper:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 from cvxnn.arrays import Array, array_namespace
+from cvxnn.penalties import Penalty
 from cvxnn.protocols import Composite, Problem
-from cvxnn.solvers.base import Iterate, StalledError
+from cvxnn.smooth import Point, Smooth
+from cvxnn.solvers.base import Iterate, Snapshot, StalledError
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
 # the rules, and the settings that have no meaning under them
@@ -40,6 +42,30 @@ UNREAD: dict[str, tuple[str, ...]] = {
     "fixed": ("shrink", "grow", "tightness", "max_backtracks"),
 }
 SLACK = 1e-9  # of the line search, relative: more than rounding, too little to matter otherwise
+
+
+class _Place(NamedTuple):
+    """Where a run is: the point and the extrapolated one, the step, the momentum."""
+
+    x: Point
+    y: Point
+    eta: float
+    t: float = 1.0
+    momentum: float = 0.0
+    first: bool = True
+    shown_gradient: Array | None = None  # under stop="paper"
+
+    def arrays(self) -> dict[str, Any]:
+        found = {"x": self.x.U, "x.fit": self.x.fit, "y": self.y.U, "y.fit": self.y.fit}
+        found |= {name: getattr(self, name) for name in ("eta", "t", "momentum", "first")}
+        return found | ({} if self.shown_gradient is None else {"gradient": self.shown_gradient})
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, Any], like: Callable[[Any], Array]) -> Self:
+        x, y = (Point(like(arrays[name]), like(arrays[f"{name}.fit"])) for name in "xy")
+        eta, t, momentum = (float(arrays[name]) for name in ("eta", "t", "momentum"))
+        gradient = like(arrays["gradient"]) if "gradient" in arrays else None
+        return cls(x, y, eta, t, momentum, bool(arrays["first"]), gradient)
 
 
 @dataclass(frozen=True)
@@ -94,24 +120,48 @@ class RFISTA:
         state: float | None = None,
         tol: float = 0.0,
     ) -> Iterator[Iterate]:
-        smooth, penalty = problem.smooth, problem.penalty
-        x = y = smooth.point(start)
-        t, eta, first = 1.0, state or self.first_step, state is None
-        momentum: float = 0.0
-        shown_gradient: Any = None
+        smooth = problem.smooth
+        x = smooth.point(start)
+        place = _Place(x, x, state or self.first_step, first=state is None)
+        return self._from(place, smooth, problem.penalty, stop, shown_before=False)
+
+    def resumed(
+        self, problem: Problem, arrays: Mapping[str, Any], stop: str, tol: float
+    ) -> Iterator[Iterate]:
+        place = _Place.restored(arrays, problem.operator_double.like)
+        return self._from(place, problem.smooth, problem.penalty, stop, shown_before=True)
+
+    def _from(
+        self, place: _Place, smooth: Smooth, penalty: Penalty, stop: str, *, shown_before: bool
+    ) -> Iterator[Iterate]:
+        """The iterates from a place on, which may have been shown in an earlier process."""
+        shown_gradient: Any
+        x, y, eta, t, momentum, first, shown_gradient = place
         while True:
             Theta, gradient = smooth.gradient(y)
-            shown, residual = x, None
-            if stop == "paper":
-                # the rule is about x, whose gradient comes for nothing if that of y is affine;
-                # otherwise y itself is shown, and returned if it meets the rule
-                if momentum == 0 or not smooth.affine_gradient:
-                    shown, shown_gradient = y, gradient
-                else:
-                    shown_gradient = (gradient + momentum * shown_gradient) / (1 + momentum)
-                subgradient = penalty.min_norm_subgradient(shown.U, shown_gradient)
-                residual = math.sqrt(squared_norm(subgradient))
-            yield Iterate(shown.U, shown.fit, Theta, gradient, residual, eta, state=eta)
+            if not shown_before:
+                shown, residual = x, None
+                if stop == "paper":
+                    # the rule is about x, whose gradient comes for nothing if that of y is
+                    # affine; otherwise y itself is shown, and returned if it meets the rule
+                    if momentum == 0 or not smooth.affine_gradient:
+                        shown, shown_gradient = y, gradient
+                    else:
+                        shown_gradient = (gradient + momentum * shown_gradient) / (1 + momentum)
+                    subgradient = penalty.min_norm_subgradient(shown.U, shown_gradient)
+                    residual = math.sqrt(squared_norm(subgradient))
+                place = _Place(x, y, eta, t, momentum, first, shown_gradient)
+                yield Iterate(
+                    shown.U,
+                    shown.fit,
+                    Theta,
+                    gradient,
+                    residual,
+                    eta,
+                    state=eta,
+                    snapshot=Snapshot(self.name, place.arrays()),
+                )
+            shown_before = False
 
             for _ in range(self.max_backtracks + 1):
                 x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta))

@@ -8,7 +8,7 @@ converged only if the final certificate, computed in float64 with fresh products
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 
 from cvxnn import budget
 from cvxnn.arrays import Array
@@ -17,8 +17,10 @@ from cvxnn.certificates import Certificate, Proof, lower_bound_of, prove, relati
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.proofs import PRECISE
 from cvxnn.protocols import Problem
-from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
+from cvxnn.solvers.base import Iterate, Snapshot, Solver, StalledError, Working
+from cvxnn.solvers.forecasts import seconds_left
 from cvxnn.solvers.results import Progress, Solution, Status
+from cvxnn.solvers.saving import RunFile, Saved
 
 # A run has stalled if its gap did not fall by this factor within so many iterations.
 STALL_FACTOR, STALL_ITERATIONS = 0.99, 5000
@@ -48,9 +50,12 @@ class Run:
         max_iter: int,
         spent: Budget,
         callback: Callable[[Progress], object] | None = None,
+        file: RunFile | None = None,
     ) -> None:
         self.problem, self.tol, self.stop = problem, tol, stop
         self.max_iter, self.budget, self.callback = max_iter, spent, callback
+        self.file, self._remark = file, ""
+        self._snapshot: Snapshot | None = None
         self.zero_objective = problem.loss.zero_value
         self.history: list[Progress] = []
         self.best_U: Array | None = None
@@ -65,6 +70,7 @@ class Run:
         self.patience = STALL_ITERATIONS
         self._stall_gap, self._stall_iter = math.inf, 0
         self._passes_before, self._started = spent.passes.total, spent.taken
+        self._new = False  # whether there is anything that the file does not hold
 
     def steps(
         self, method: Solver, start: Array, state: object
@@ -73,7 +79,10 @@ class Run:
         run ended, and details."""
         self.patience = getattr(method, "patience", STALL_ITERATIONS)
         try:
-            for iterate in method.iterates(self.problem, start, self.stop, state, self.tol):
+            saved = None if self.file is None else self.file.read()
+            if saved is not None and self._restore(saved):
+                return Status.CONVERGED, ""
+            for iterate in self._iterates(method, start, state, saved):
                 status = self._take(iterate)
                 if status is not None:
                     return status, ""
@@ -92,6 +101,57 @@ class Run:
             return Status.STALLED, str(error)
         return Status.STALLED, ""
 
+    def _iterates(
+        self, method: Solver, start: Array, state: object, saved: Saved | None
+    ) -> Iterator[Iterate | Working]:
+        """Those of a new run, or those that follow in one that was saved."""
+        if saved is None:
+            return method.iterates(self.problem, start, self.stop, state, self.tol)
+        snapshot, resumed = saved.snapshot, getattr(method, "resumed", None)
+        if snapshot is not None and snapshot.method == method.name and resumed is not None:
+            assert self.file is not None
+            with self.file.refusing():
+                return resumed(self.problem, snapshot.arrays, self.stop, self.tol)
+        self._remark = "it went on from the best weights of its checkpoint"
+        return method.iterates(self.problem, saved.weights, self.stop, None, self.tol)
+
+    def _restore(self, saved: Saved) -> bool:
+        """Go on from a saved run, whose bounds are computed again; whether it had ended."""
+        assert self.file is not None
+        with self.file.refusing():  # weights outside of their cones
+            proof = prove(self.problem, saved.weights, saved.dual, enough=self.tol)
+        self.best_U, self.best_Theta = saved.weights, proof.dual
+        self.objective, self.lower_bound = (
+            proof.certificate.objective,
+            proof.certificate.lower_bound,
+        )
+        self.history, self.n_iter = list(saved.history), saved.n_iter
+        self._stall_iter = saved.n_iter
+        self._passes_before -= saved.n_products
+        self._started -= saved.seconds
+        measure = proof.certificate.relative_gap
+        if self.stop == "paper":
+            residual = saved.history[-1].residual if saved.history else None
+            measure = math.inf if residual is None else residual
+        self.proof = proof if measure <= self.tol else None
+        return self.proof is not None
+
+    def _save(self) -> None:
+        if self.file is None or self.best_U is None or self.best_Theta is None:
+            return
+        self.file.write(
+            Saved(
+                weights=self.best_U,
+                dual=self.best_Theta,
+                history=tuple(self.history),
+                n_iter=max(self.n_iter, 0),
+                n_products=self._n_products(),
+                seconds=self.budget.taken - self._started,
+                snapshot=self._snapshot,
+            )
+        )
+        self._new = False
+
     @staticmethod
     def to_the_end(steps: Generator[None, None, tuple[Status, str]]) -> tuple[Status, str]:
         while True:
@@ -101,6 +161,8 @@ class Run:
                 return end.value
 
     def finish(self, method: Solver, status: Status, details: str) -> Solution:
+        if self._new:
+            self._save()
         proof = self.proof or self._last_proof()
         certificate = proof.certificate
         if self.stop == "gap" and certificate.relative_gap <= self.tol:
@@ -128,7 +190,12 @@ class Run:
         self._observe(iterate)
         self.n_iter += iterate.n_inner
         self.state = iterate.state
-        return self._judge(iterate)
+        status = self._judge(iterate)
+        if self.file is not None:
+            self._snapshot, self._new = iterate.snapshot, True
+            if status is None and self.file.is_due:
+                self._save()
+        return status
 
     def _observe(self, iterate: Iterate) -> None:
         """Keep the best objective and the best lower bound; they need not be of one iterate."""
@@ -191,6 +258,7 @@ class Run:
             residual=None if iterate is None else iterate.residual,
             step_size=None if iterate is None else iterate.step_size,
             n_products=self._n_products(),
+            seconds_left=seconds_left(self.history, self.tol, self.stop) if self.callback else None,
             note=note,
         )
 
@@ -258,8 +326,7 @@ class Run:
         if self.stop == "paper" and self.history and self.history[-1].residual is not None:
             parts.append(f"reached: {self.history[-1].residual:.2g}")
         parts.append(f"certified relative gap: {certificate.relative_gap:.2g}")
-        if details:
-            parts.append(details)
+        parts += filter(None, (details, self._remark))
         if status is Status.STALLED and not self.problem.operator.is_double:
             parts.append("the data are float32")
         return "; ".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import numpy as np
 
 from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.modelfile import Content
-from cvxnn.tables.restoration import HISTORY
+from cvxnn.solvers.results import array_of_history
 
 if TYPE_CHECKING:
     from cvxnn.tables.model import Model
@@ -48,15 +47,11 @@ def content_of(model: Model) -> Content:
 
 def _arrays(model: Model) -> dict[str, np.ndarray]:
     estimator = model.estimator
-    history = [
-        [math.nan if value is None else value for value in map(vars(record).get, HISTORY)]
-        for record in estimator.history_
-    ]
     arrays: dict[str, np.ndarray] = {
         "rows": model.rows.astype(np.uint8),
         "mask": np.packbits(model.mask, axis=0),
         "dual": np.asarray(model.dual, dtype=np.float64),
-        "history": np.array(history, dtype=np.float64).reshape(-1, len(HISTORY)),
+        "history": array_of_history(estimator.history_),
     }
     if model.numbers is not None:
         arrays |= {

@@ -4,8 +4,6 @@ into one about the file."""
 
 from __future__ import annotations
 
-import inspect
-import math
 from typing import Any, TypedDict
 
 import numpy as np
@@ -16,7 +14,7 @@ from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.modelfile import Content
-from cvxnn.solvers.results import Progress
+from cvxnn.solvers.results import HISTORY, history_of_array
 from cvxnn.tables.encoding import Encoder
 from cvxnn.tables.preparation import LEFT_OUT, TRAINED, Target
 from cvxnn.validation import check_flag, check_integer, check_number
@@ -27,8 +25,6 @@ ESTIMATORS = frozenset(
     for task in ("Classifier", "Regressor")
     for cv in ("", "CV")
 )
-# The columns of the array with the history. Only signs of life have notes, and these are not kept.
-HISTORY = tuple(name for name in inspect.signature(Progress).parameters if name != "note")
 
 
 class Fields(TypedDict):
@@ -108,8 +104,8 @@ def _restored_estimator(
         converged_=check_flag(fitted["converged"], "converged"),
         n_iter_=check_integer(fitted["n_iter"], "n_iter", minimum=0),
         n_patterns_=fitted["n_patterns"],
-        history_=tuple(
-            map(_progress, _array(content.arrays, "history", np.float64, None, len(HISTORY)))
+        history_=history_of_array(
+            _array(content.arrays, "history", np.float64, None, len(HISTORY))
         ),
         n_features_in_=network.n_features,
     )
@@ -210,12 +206,3 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
-
-
-def _progress(record: np.ndarray) -> Progress:
-    values = dict(zip(HISTORY, record.tolist(), strict=True))
-    for name in ("n_iter", "n_products"):
-        values[name] = int(values[name])
-    for name in ("residual", "step_size"):
-        values[name] = None if math.isnan(values[name]) else values[name]
-    return Progress(**values)

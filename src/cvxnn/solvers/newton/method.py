@@ -26,7 +26,7 @@ Should it get stuck, R-FISTA or the augmented Lagrangian go on from the best poi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -38,7 +38,7 @@ from cvxnn.losses import Loss, Root
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
-from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
+from cvxnn.solvers.base import Iterate, Snapshot, Solver, StalledError, Working
 from cvxnn.solvers.newton.blocks import (
     JointBlocks,
     Memory,
@@ -149,6 +149,22 @@ class Newton:
         for iterate in other.iterates(problem, problem.check_weights(shown.U), stop, None, tol):
             yield replace(iterate, state=shown.state) if isinstance(iterate, Iterate) else iterate
 
+    def resumed(
+        self, problem: ConvexProblem, arrays: Mapping[str, np.ndarray], stop: str, tol: float
+    ) -> Iterator[Iterate | Working]:
+        """A warm start at the last proximal points, with their dual points and step sizes: the
+        working sets are chosen again, and a lam on the way to the target is left behind."""
+        weights, states = np.zeros(problem.weight_shape), []
+        k = 0
+        for i, loss in enumerate(problem.loss.by_output()):
+            C = loss.Y.shape[1]
+            rows = np.zeros((C * len(weights), weights.shape[1]))
+            rows[arrays[f"{i}.work"]] = arrays[f"{i}.centre"]
+            weights[:, :, k : k + C] = rows.reshape(C, -1, weights.shape[1]).transpose(1, 2, 0)
+            states.append(OutputState(arrays[f"{i}.Z"], float(arrays[f"{i}.kappa"]), [None] * C))
+            k += C
+        return self.iterates(problem, problem.operator_double.like(weights), stop, states, tol)
+
     def carry_on(
         self,
         problem: ConvexProblem,
@@ -178,7 +194,19 @@ class Newton:
             active=join_active_rows([output.blocks for output in outputs]),
             n_inner=n_inner,
             state=[OutputState(o.Z, o.kappa, o.blocks.memory) for o in outputs],
+            snapshot=Snapshot(self.name, _arrays(outputs)),
         )
+
+
+def _arrays(outputs: list[_Output]) -> dict[str, np.ndarray]:
+    """What `resumed` needs; kappa is that of the present sigma."""
+    found: dict[str, np.ndarray] = {}
+    for i, output in enumerate(outputs):
+        kappa = output.sigma * output.lam / max(output._mean_norm(), 1e-300)
+        its = {"work": output.blocks.work, "centre": output.centre, "Z": output.Z}
+        found |= {f"{i}.{name}": value for name, value in its.items()}
+        found[f"{i}.kappa"] = np.array(kappa)
+    return found
 
 
 class Line(NamedTuple):

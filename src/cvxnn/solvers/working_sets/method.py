@@ -16,9 +16,9 @@ iterations of R-FISTA in between that correct the support.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from cvxnn.certificates import lower_bound_of
 from cvxnn.memory import DOUBLE
 from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
-from cvxnn.solvers.base import Iterate, StalledError, Working
+from cvxnn.solvers.base import Iterate, Snapshot, StalledError, Working
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.working_sets.pairs import ConeBlocks, FreeBlocks, norms
 from cvxnn.solvers.working_sets.support import Point, Support
@@ -44,6 +44,7 @@ MAX_TRIALS = 60
 LONGEST_MEMORY = 40.0
 MAX_FAILURES = 3  # Newton steps in a row after which the gap was hardly smaller
 SHORTEST = 1e-3  # Newton step, of its full length
+_NUMBERS = ("curvature", "t", "gap", "best_gap", "failures", "taken", "first")  # of a run
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,27 @@ class WorkingSets:
         tol: float = 0.0,
     ) -> Iterator[Iterate | Working]:
         run = _Run(problem, self, np.asarray(to_numpy(start), dtype=np.float64), state)
-        while not run.stuck:
+        return self._from(run, stop, tol)
+
+    def resumed(
+        self, problem: Problem, arrays: Mapping[str, np.ndarray], stop: str, tol: float
+    ) -> Iterator[Iterate | Working]:
+        return self._from(_Run.restored(problem, self, arrays), stop, tol, shown_before=True)
+
+    def _from(
+        self, run: _Run, stop: str, tol: float, *, shown_before: bool = False
+    ) -> Iterator[Iterate | Working]:
+        """The iterates of a run from where it is, which may have been shown in another process."""
+        if shown_before:
+            run.advance()
+        while True:
             shown = run.check()
-            yield shown
-            if run.gap <= self.newton_below:
-                run.newton_step()
-            run.accelerate(self.every)
+            yield replace(shown, snapshot=Snapshot(self.name, run.arrays()))
+            run.advance()
+            if run.stuck:
+                break
         # on the dual, where rounding is met later
-        last: Any = problem  # Newton knows the kinds of problems that there are
+        last: Any = run.problem  # Newton knows the kinds of problems that there are
         for iterate in Newton().iterates(last, shown.U, stop, None, tol):
             yield replace(iterate, state=shown.state) if isinstance(iterate, Iterate) else iterate
 
@@ -135,6 +149,35 @@ class _Run:
         self.t, self.gap, self.stuck = 1.0, math.inf, False
         self.best_gap, self.failures = math.inf, 0
         self.taken = 1  # iterations since the last check, or the start
+
+    @classmethod
+    def restored(
+        cls, problem: Problem, settings: WorkingSets, arrays: Mapping[str, np.ndarray]
+    ) -> Self:
+        """The run that `arrays` were taken from, up to the rounding of its products."""
+        run = cls(problem, settings, np.zeros(problem.weight_shape), float(arrays["curvature"]))
+        blocks = np.split(arrays["blocks"], np.cumsum(arrays["sizes"])[:-1])
+        run._change_pairs(blocks, np.full(len(arrays["blocks"]), -1))
+        run.x, run.y = (Point(*(arrays[f"{p}.{part}"] for part in Point._fields)) for p in "xy")
+        for name in _NUMBERS:
+            setattr(run, name, arrays[name].item())
+        return run
+
+    def arrays(self) -> dict[str, Any]:
+        """All that the next iterations depend on, the rows that projections start from apart."""
+        found = {
+            "blocks": np.concatenate(self.pairs.blocks),
+            "sizes": np.array([len(its) for its in self.pairs.blocks]),
+        }
+        for name, point in (("x", self.x), ("y", self.y)):
+            found |= {f"{name}.{part}": value for part, value in point._asdict().items()}
+        return found | {name: np.array(getattr(self, name)) for name in _NUMBERS}
+
+    def advance(self) -> None:
+        """The iterations up to the next check."""
+        if self.gap <= self.settings.newton_below:
+            self.newton_step()
+        self.accelerate(self.settings.every)
 
     def _scales(self, curvature: float | None) -> tuple[float, float]:
         """The weight of the bias in the metric, and the curvature to start from."""

@@ -1,0 +1,135 @@
+"""Runs in files, from which they go on after the process has ended, however it did.
+
+A file holds the best weights and the best dual point so far, the history, and where the method was
+(`Snapshot`). It is replaced every so often, and once more at the end of a run.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import fields, is_dataclass
+from os import PathLike
+from typing import NamedTuple
+
+from cvxnn import budget
+from cvxnn.arrays import Array, to_numpy
+from cvxnn.checkpoints import CheckpointFile, Content, packed, unpacked
+from cvxnn.problems import ConvexProblem
+from cvxnn.protocols import Problem
+from cvxnn.solvers.base import Snapshot, Solver
+from cvxnn.solvers.results import HISTORY, Progress, array_of_history, history_of_array
+from cvxnn.validation import check_array, check_integer, check_number
+
+INTERVAL = 60.0  # seconds between two writes, unless given
+SHARE = 20.0  # times as long as a write takes, at least: a slow disk does not slow down the run
+
+
+class Saved(NamedTuple):
+    """A run so far."""
+
+    weights: Array
+    dual: Array
+    history: tuple[Progress, ...]
+    n_iter: int
+    n_products: int
+    seconds: float
+    snapshot: Snapshot | None
+
+
+class RunFile:
+    """The file of one run.
+
+    interval : seconds between two writes.
+    """
+
+    def __init__(
+        self,
+        file: str | PathLike[str],
+        problem: Problem,
+        method: Solver,
+        stop: str,
+        interval: float,
+    ) -> None:
+        if not isinstance(problem, ConvexProblem):
+            raise TypeError("checkpoints are for CGReLU and CReLU problems")
+        self.problem, self.interval = problem, interval
+        settings = f"{problem.lam!r} {_described(method)} {stop}"
+        parts = "problem, lam, solver or stopping rule"
+        self._content = CheckpointFile(file, "run", problem, settings, parts=parts)
+        self.refusing = self._content.refusing
+        self._next = budget.clock() + interval
+        self._failed = False
+
+    @property
+    def is_due(self) -> bool:
+        return budget.clock() >= self._next
+
+    def write(self, saved: Saved) -> None:
+        """Replace the file. A disk that is full does not end a run: it goes on, with a warning."""
+        arrays = {f"best.{name}": array for name, array in packed(to_numpy(saved.weights)).items()}
+        arrays["best.dual"] = to_numpy(saved.dual)
+        arrays["history"] = array_of_history(saved.history)
+        header: dict[str, object] = {
+            "n_iter": saved.n_iter,
+            "n_products": saved.n_products,
+            "seconds": saved.seconds,
+            "method": None if saved.snapshot is None else saved.snapshot.method,
+        }
+        if saved.snapshot is not None:
+            its = saved.snapshot.arrays
+            arrays |= {f"method.{name}": to_numpy(value) for name, value in its.items()}
+        begin = budget.clock()
+        try:
+            self._content.write(arrays, header)
+        except OSError as error:
+            if not self._failed:
+                warnings.warn(
+                    f"checkpoint {self._content.file} could not be written: "
+                    f"{error.strerror or error}; the run goes on without it",
+                    RuntimeWarning,
+                    stacklevel=6,
+                )
+            self._failed = True
+        now = budget.clock()
+        self._next = now + max(self.interval, SHARE * (now - begin))
+
+    def read(self) -> Saved | None:
+        """The run so far; None without a file."""
+        found = self._content.read()
+        if found is None:
+            return None
+        with self.refusing():
+            return self._restored(found)
+
+    def _restored(self, found: Content) -> Saved:
+        arrays, header, shape = found.arrays, found.header, self.problem.weight_shape
+        best = {name: arrays[f"best.{name}"] for name in ("pairs", "rows", "dual")}
+        dual = to_numpy(check_array(best["dual"], "dual")).reshape(self.problem.loss.Y.shape)
+        history = arrays["history"]
+        if history.ndim != 2 or history.shape[1] != len(HISTORY):
+            raise ValueError(f"a history of shape {history.shape}")
+        snapshot, method = None, header["method"]
+        if method is not None:
+            its = {
+                name.removeprefix("method."): array
+                for name, array in arrays.items()
+                if name.startswith("method.")
+            }
+            snapshot = Snapshot(str(method), its)
+        return Saved(
+            weights=self.problem.check_weights(unpacked(best, shape)),
+            dual=self.problem.operator_double.like(dual),
+            history=history_of_array(history),
+            n_iter=check_integer(header["n_iter"], "n_iter", minimum=0),
+            n_products=check_integer(header["n_products"], "n_products", minimum=0),
+            seconds=check_number(header["seconds"], "seconds", minimum=0, maximum=math.inf),
+            snapshot=snapshot,
+        )
+
+
+def _described(method: Solver) -> str:
+    """A solver and its settings, in words that are the same in every process."""
+    if not is_dataclass(method):
+        return method.name
+    return f"{method.name} {[(f.name, getattr(method, f.name)) for f in fields(method)]}"
