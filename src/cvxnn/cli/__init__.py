@@ -32,6 +32,7 @@ from cvxnn.cli.options import (
     picture,
     refuse_unread,
     seed,
+    writable,
 )
 from cvxnn.cli.running import Action, Commands, Options, runs
 
@@ -79,6 +80,12 @@ def main() -> None:
     type=int,
     help="Number of folds to run at the same time; -1 for one per processor.",
 )
+@click.option(
+    "--checkpoint",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=writable,
+    help="Keep the training in this file, and continue from it. Needs --alpha.",
+)
 @READING
 @SPEAKING
 @runs
@@ -88,6 +95,9 @@ def fit(options: Options) -> Action:
     Columns of texts become categories, missing values are filled in, and the strength of the
     penalty is chosen by cross-validation. The command says what it did to the data. A fifth of the
     rows is held out to score the model on.
+
+    With --checkpoint, training that was stopped in any way goes on where it was, if the same
+    command is given again. The file is removed once the model is written.
 
     \b
     Examples:
@@ -100,6 +110,8 @@ def fit(options: Options) -> Action:
     if options["alpha"] is not None:
         why = "is for cross-validation, and with --alpha there is none"
         refuse_unread(why, "folds", "rule", "jobs")
+    elif options["checkpoint"] is not None:
+        raise click.UsageError("--checkpoint needs --alpha: cross-validation cannot be continued.")
     return fit
 
 

@@ -11,12 +11,14 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from time import monotonic as clock
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, Task, TaskID
+    from rich.text import Text
 
     from cvxnn.solvers.results import Progress as Iteration
 
@@ -76,7 +78,7 @@ class Console:
             progress.TaskProgressColumn(),
             progress.TimeElapsedColumn(),
             progress.TextColumn("left"),
-            progress.TimeRemainingColumn(),
+            _time_left(),
         )
         with progress.Progress(*columns, console=Terminal(stderr=True), transient=True) as bars:
             yield Bars(bars)
@@ -104,16 +106,41 @@ class Bars:
 
         def show(iteration: Iteration) -> None:
             gap = min(max(iteration.relative_gap, _LEAST_GAP), 1.0)
-            self._update("gap", f"training, gap {gap:.1e}", min(-math.log10(gap), total), total)
+            done, text = min(-math.log10(gap), total), f"training, gap {gap:.1e}"
+            self._update("gap", text, done, total, guess=(clock(), iteration.seconds_left))
 
         return show
 
-    def _update(self, key: str, text: str, done: float, total: float) -> None:
+    def _update(self, key: str, text: str, done: float, total: float, **fields: Any) -> None:
         if self._bars is None:
             return
         if key not in self._tasks:
-            self._tasks[key] = self._bars.add_task(text, total=total)
-        self._bars.update(self._tasks[key], description=text, completed=done)
+            self._tasks[key] = self._bars.add_task(text, total=total, **fields)
+        self._bars.update(self._tasks[key], description=text, completed=done, **fields)
+
+
+def _time_left() -> ProgressColumn:
+    """The column of the time that is left: the solver's own guess, where there is a solver, else
+    from the pace at which things are counted."""
+    from rich.progress import TimeRemainingColumn
+    from rich.text import Text
+
+    class TimeLeft(TimeRemainingColumn):
+        def render(self, task: Task) -> Text:
+            if "guess" not in task.fields:
+                return super().render(task)
+            at, left = task.fields["guess"]
+            return Text(_duration(None if left is None else max(left - (clock() - at), 0.0)))
+
+    return TimeLeft()
+
+
+def _duration(seconds: float | None) -> str:
+    """Hours, minutes and seconds; dashes if nobody knows, or if it will take more than days."""
+    if seconds is None or seconds >= 1e6:
+        return "-:--:--"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def _plain(value: object) -> object:

@@ -23,7 +23,7 @@ def _finite(
     return value
 
 
-def _writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+def writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     """A file that can be written. If not, it is refused before any work is done."""
     if path is None:
         return None
@@ -45,7 +45,7 @@ def picture(context: click.Context, parameter: click.Parameter, path: Path | Non
     """The name of a picture that can be written."""
     if path is not None and path.suffix.lower() not in (".png", ".pdf", ".svg"):
         raise click.BadParameter(f"{path} does not end in .png, .pdf or .svg.")
-    return _writable(context, parameter, path)
+    return writable(context, parameter, path)
 
 
 def columns(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -75,7 +75,7 @@ def refuse_unread(why: str, *names: str) -> None:
 def output(
     default: str | None,
     help: str,
-    callback: Callable[[click.Context, click.Parameter, Path | None], Path | None] = _writable,
+    callback: Callable[[click.Context, click.Parameter, Path | None], Path | None] = writable,
 ) -> Callable[[Decorated], Decorated]:
     return click.option(
         "-o",

@@ -43,12 +43,17 @@ def fit(
     jobs: int,
     missing: str,
     tol: float,
+    checkpoint: Path | None,
     delimiter: str | None,
     encoding: str | None,
     **settings: Unpack[Learning],
 ) -> int:
+    if checkpoint == output:
+        raise Failure(f"--checkpoint and --output are both {output}", BAD_INPUT)
     table = read_table(data, delimiter=delimiter, encoding=encoding)
     target = named_target(target, table)
+    if checkpoint is not None and checkpoint.exists():
+        console.say(f"continuing from {checkpoint}")
     console.say(f"{data}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
     choosing: dict[str, object] = (
         {} if alpha is not None else {"cv": folds, "rule": rule, "n_jobs": jobs or None}
@@ -64,6 +69,7 @@ def fit(
                 on_data=console.notes_on_data,
                 on_iteration=bars.gap(tol),
                 on_fold=bars.count("fold"),
+                checkpoint=checkpoint,
                 **choosing,
                 **settings,
             )
@@ -80,6 +86,8 @@ def fit(
         console.note("interrupted: this is the best network so far", "warning")
     with writing(output):
         model.save(output)
+    if checkpoint is not None and model.estimator.converged_:
+        checkpoint.unlink(missing_ok=True)
     say_model(console, model)
     console.say(f"written to {output}")
     console.result({"model": str(output), **about(model)})

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -57,16 +58,18 @@ Seed: TypeAlias = int | np.random.RandomState | None
 
 @dataclass(frozen=True, eq=False)
 class Watch:
-    """Callbacks that follow a fit, and names for its messages.
+    """Callbacks that follow a fit, names for its messages, and a file that keeps it.
 
     on_iteration : called with the solver's progress.
     on_fold : called with the number of folds done, and with the number of all folds.
     column_names : names of the columns, used where X has none.
+    checkpoint : where `solve` keeps its run; folds are not kept.
     """
 
     on_iteration: Callable[[Progress], object] | None = None
     on_fold: Callable[[int, int], object] | None = None
     column_names: Sequence[str] | None = None
+    checkpoint: Path | None = None
 
 
 def train(
@@ -230,6 +233,7 @@ class NetworkEstimator(BaseEstimator):
             warm_start=start,
             callback=watch.on_iteration,
             on_failure="ignore",
+            checkpoint=watch.checkpoint,
         )
         if not solution.converged:
             _warn_about(solution, self)

@@ -80,8 +80,9 @@ class Run:
         self.patience = getattr(method, "patience", STALL_ITERATIONS)
         try:
             saved = None if self.file is None else self.file.read()
-            if saved is not None and self._restore(saved):
-                return Status.CONVERGED, ""
+            status = None if saved is None else self._restore(saved)
+            if status is not None:
+                return status, ""
             for iterate in self._iterates(method, start, state, saved):
                 status = self._take(iterate)
                 if status is not None:
@@ -115,26 +116,26 @@ class Run:
         self._remark = "it went on from the best weights of its checkpoint"
         return method.iterates(self.problem, saved.weights, self.stop, None, self.tol)
 
-    def _restore(self, saved: Saved) -> bool:
-        """Go on from a saved run, whose bounds are computed again; whether it had ended."""
-        assert self.file is not None
-        with self.file.refusing():  # weights outside of their cones
-            proof = prove(self.problem, saved.weights, saved.dual, enough=self.tol)
-        self.best_U, self.best_Theta = saved.weights, proof.dual
-        self.objective, self.lower_bound = (
-            proof.certificate.objective,
-            proof.certificate.lower_bound,
-        )
+    def _restore(self, saved: Saved) -> Status | None:
+        """Go on from a saved run, whose bounds are computed again; how it ends if it does here."""
+        self.best_U, self.best_Theta = saved.weights, saved.dual
         self.history, self.n_iter = list(saved.history), saved.n_iter
         self._stall_iter = saved.n_iter
         self._passes_before -= saved.n_products
         self._started -= saved.seconds
-        measure = proof.certificate.relative_gap
+        assert self.file is not None
+        with self.file.refusing():  # weights outside of their cones
+            proof = prove(self.problem, saved.weights, saved.dual, enough=self.tol)
+        found = proof.certificate
+        self.objective, self.lower_bound = found.objective, found.lower_bound
+        self.best_Theta = proof.dual
+        measure: float | None = found.relative_gap
         if self.stop == "paper":
-            residual = saved.history[-1].residual if saved.history else None
-            measure = math.inf if residual is None else residual
-        self.proof = proof if measure <= self.tol else None
-        return self.proof is not None
+            measure = saved.history[-1].residual if saved.history else None
+        if measure is not None and measure <= self.tol:
+            self.proof = proof
+            return Status.CONVERGED
+        return self._limit_reached(self.n_iter)
 
     def _save(self) -> None:
         if self.file is None or self.best_U is None or self.best_Theta is None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import PathLike
+from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
@@ -120,6 +121,7 @@ class Model:
         on_data: Callable[[Sequence[str]], object] | None = None,
         on_iteration: Callable[[Progress], object] | None = None,
         on_fold: Callable[[int, int], object] | None = None,
+        checkpoint: str | PathLike[str] | None = None,
         **settings: object,
     ) -> Model:
         """Train a model of a column of a table.
@@ -140,9 +142,13 @@ class Model:
         on_data : called with the notes on the data, before training.
         on_iteration, on_fold : called during training, with the solver's progress, and with the
             number of folds done and of all folds.
+        checkpoint : a file that keeps the run of the solver, as in `cvxnn.solve`; `alpha` has to be
+            given, because folds are not kept.
         settings : other parameters of the estimator, such as `n_patterns` or `tol`.
         """
         check_choice(kind, "kind", KINDS)
+        if checkpoint is not None and alpha is None:
+            raise TypeError("checkpoint is given without alpha: folds cannot be kept")
         data = TrainingData.of(
             table, target, task, ignore, weight, impute, holdout, max_categories, seed
         )
@@ -153,7 +159,8 @@ class Model:
             kind, data.target.task, alpha is None, seed, {**given, **settings}
         )
         X, y, weights = data.part(TRAINED)
-        watch = Watch(on_iteration, on_fold, data.encoder.features)
+        kept = None if checkpoint is None else Path(checkpoint)
+        watch = Watch(on_iteration, on_fold, data.encoder.features, kept)
         found = train(estimator, X, y, weights, watch)
         model = cls(
             estimator=estimator,
