@@ -6,6 +6,7 @@ from benchmarks import (
     comparison,
     decompositions,
     growth,
+    images,
     kills,
     limits,
     load,
@@ -56,6 +57,7 @@ MEASUREMENTS = {
         newton_relu,
         newton_path,
         comparison,
+        images,
     )
 }
 
