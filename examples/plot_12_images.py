@@ -64,7 +64,7 @@ figure.suptitle("16 of the gates: which pixels they look at")
 # A run that goes on
 # ------------------
 #
-# With ``checkpoint`` the run is kept in a file, by default every minute. Here a callback stops it at
+# With ``checkpoint`` the run is kept in a file, once a minute. Here a callback stops it at
 # a gap of 0.1. It could as well be a time limit, Ctrl-C, or somebody who pulls the plug. The same
 # call goes on from the file, with the steps that it would have taken anyway.
 

@@ -418,3 +418,24 @@ def test_size_says_what_is_missed(benchmarks):
     }
     assert [line.split(":")[0] for line in misses(rows)] == ["late", "large", "none"]
     assert "no answer in 1 s" in present(rows)
+
+
+def test_pictures_are_trained_in_runs_that_go_on(benchmarks, tmp_path):
+    """A case that was cut short goes on, and its effort is that of all processes."""
+    from benchmarks import images
+
+    case = images.QUICK["digits (1,347 x 64), softmax"]
+    settings = case.settings | {"n": 300, "p": 10, "share": 0.05}
+    short = images._run(case._replace(settings=settings | {"tol": 0.3}), tmp_path, 60)
+    assert short["ended"] == "converged"
+    row = images._run(case._replace(settings=settings), tmp_path, 60)
+    assert row["ended"] == "converged"
+    assert row["gap"] <= 1e-3
+    assert row["processes"] == 2
+    assert row["iterations"] > short["iterations"]
+    assert row["processor"] > short["processor"]
+    assert row["test"] > 0.6
+    assert not images.misses({"digits": row})
+    assert "digits, p = 10" in images.present({"digits": row})
+    (missed,) = images.misses({"digits": row | {"gap": 0.5}})
+    assert "gap 5.0e-01" in missed

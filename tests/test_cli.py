@@ -952,6 +952,62 @@ def test_a_signal_during_training_keeps_the_best_network(trained, tmp_path, name
     assert model.verify(read_table(trained / "data.csv")).agrees
 
 
+def test_training_goes_on_after_kill_9(trained, tmp_path, run, monkeypatch):
+    """A real process, which is killed between two iterations that are known."""
+    program = """
+        import os, signal
+        from cvxnn.cli import console, main
+        from cvxnn.solvers import driver
+
+        def gap(self, tol):
+            def show(progress):
+                if progress.n_iter >= 3:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            return show
+
+        console.Bars.gap, driver.INTERVAL = gap, 0.0
+        main()
+    """
+    options = ["--target", "label", *TRAINING, "--tol", "1e-6", "--checkpoint", "run.part"]
+    command = ["fit", str(trained / "data.csv"), *options]
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *command], cwd=tmp_path, timeout=120
+    )
+    assert result.returncode == -signal.SIGKILL
+    assert os.listdir(tmp_path) == ["run.part"]
+    monkeypatch.chdir(tmp_path)
+    resumed = run(*command)
+    assert resumed.exit_code == 0, resumed.output
+    assert "continuing from run.part" in resumed.stdout
+    assert os.listdir(tmp_path) == ["model.cvxnn"]
+    model = Model.load("model.cvxnn")
+    assert model.certificate.relative_gap <= 1e-6
+    assert model.verify(read_table(trained / "data.csv")).agrees
+    assert run(*command[:-2], "-o", "other.cvxnn").exit_code == 0
+    other = Model.load("other.cvxnn")
+    assert len(model.estimator.history_) >= len(other.estimator.history_)
+    objective = pytest.approx(other.certificate.objective, rel=1e-6)
+    assert model.certificate.objective == objective
+
+
+def test_a_checkpoint_needs_alpha_and_a_file_of_its_own(run, files):
+    command = ("fit", "data.csv", "--target", "label", "--patterns", "5")
+    result = run(*command, "--checkpoint", "run.part")
+    assert result.exit_code == 2
+    assert "--checkpoint needs --alpha: cross-validation cannot be continued" in result.stderr
+    result = run(*command, "--alpha", "0.1", "-o", "a", "--checkpoint", "a")
+    assert result.exit_code == 2
+    assert "--checkpoint and --output are both a" in result.stderr
+    Path("run.part").write_text("notes of mine")
+    result = run(*command, "--alpha", "0.1", "--checkpoint", "run.part")
+    assert result.exit_code == 2
+    assert "run.part is not a run checkpoint, or damaged" in result.stderr
+    assert new_files(files) == {"run.part"}
+    with pytest.raises(TypeError, match="checkpoint is given without alpha"):
+        Model.fit(read_table("data.csv"), "label", checkpoint="other")
+
+
 @pytest.mark.parametrize("place", ["read_table", "say_model"])
 def test_termination_is_said_to_have_written_what_it_has(run, files, monkeypatch, place):
     """Before anything is written, and when it just was."""

@@ -80,7 +80,7 @@ class Run:
         self.patience = getattr(method, "patience", STALL_ITERATIONS)
         try:
             saved = None if self.file is None else self.file.read()
-            status = None if saved is None else self._restore(saved)
+            status = None if saved is None else self._go_on_from(saved)
             if status is not None:
                 return status, ""
             for iterate in self._iterates(method, start, state, saved):
@@ -116,7 +116,7 @@ class Run:
         self._remark = "it went on from the best weights of its checkpoint"
         return method.iterates(self.problem, saved.weights, self.stop, None, self.tol)
 
-    def _restore(self, saved: Saved) -> Status | None:
+    def _go_on_from(self, saved: Saved) -> Status | None:
         """Go on from a saved run, whose bounds are computed again; how it ends if it does here."""
         self.best_U, self.best_Theta = saved.weights, saved.dual
         self.history, self.n_iter = list(saved.history), saved.n_iter
@@ -142,7 +142,7 @@ class Run:
             return
         self.file.write(
             Saved(
-                weights=self.best_U,
+                weights=self._best_weights(),
                 dual=self.best_Theta,
                 history=tuple(self.history),
                 n_iter=max(self.n_iter, 0),
@@ -287,12 +287,9 @@ class Run:
         return False
 
     def _prove(self, enough: float = -1.0, bounded: bool = True) -> Proof:
-        assert self.best_U is not None
-        if self._restore is not None:
-            self.best_U, self._restore = self._restore(self.best_U), None
         return prove(
             self.problem,
-            self.best_U,
+            self._best_weights(),
             self.best_Theta,
             start=self.best_active,
             enough=enough,
@@ -300,6 +297,12 @@ class Run:
             refuse=False,
             bounded=bounded,
         )
+
+    def _best_weights(self) -> Array:
+        assert self.best_U is not None
+        if self._restore is not None:
+            self.best_U, self._restore = self._restore(self.best_U), None
+        return self.best_U
 
     def _last_proof(self) -> Proof:
         """What can be proven of the best point in the time that was kept back for it: at least
