@@ -10,6 +10,7 @@ import cvxnn
 from cvxnn import Status, Stochastic, WorkingSets
 from cvxnn.kernels import native
 from cvxnn.operators import ExpandedMatrix
+from cvxnn.solvers import choice
 from cvxnn.solvers.choice import choose_gated
 from cvxnn.solvers.stochastic import prox
 from extras import required
@@ -66,7 +67,7 @@ def test_the_prox_is_optimal_in_its_metric(spread):
         U, W_live = U[~zero], W[~zero]
         length = np.linalg.norm(U, axis=1, keepdims=True)
         slope = t * U / length + h * (U - W_live)
-        assert np.max(np.abs(slope), initial=0) <= 2e-4 * max(t, 1.0)
+        assert np.all(np.linalg.norm(slope, axis=1) <= 1e-3 * sizes[~zero])
     np.testing.assert_array_equal(prox(W.astype(np.float32), h, 0.0), W.astype(np.float32))
 
 
@@ -214,5 +215,15 @@ def test_what_is_refused():
         cvxnn.solve(make("C-ReLU"), "stochastic")
 
 
-def test_auto_takes_it_for_many_rows_of_coupled_classes():
-    assert choose_gated(make(n=60)).name == "working-sets"
+def test_auto_takes_it_for_many_rows_of_coupled_classes(monkeypatch):
+    problem = make(n=60, share=0.005)
+    assert choose_gated(problem).name == "working-sets"
+    monkeypatch.setattr(choice, "MANY", 180)
+    assert choose_gated(problem) == Stochastic()
+    assert choose_gated(problem.with_lam(3 * problem.lam)).name == "working-sets"
+    assert choose_gated(make(n=60, loss="logistic", share=0.005)).name == "newton"
+    solution = cvxnn.solve(problem, tol=1e-6)
+    assert solution.converged
+    assert solution.solver.name == "stochastic"
+    again = cvxnn.solve(problem.with_lam(0.9 * problem.lam), warm_start=solution, tol=1e-6)
+    assert again.converged

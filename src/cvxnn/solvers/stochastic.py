@@ -59,7 +59,7 @@ class Stochastic:
 
     epochs: int = 5
     batch: int = 512
-    step: float = 8.0
+    step: float = 4.0
     seed: int = 0
     then: WorkingSets = field(default_factory=WorkingSets)
 
