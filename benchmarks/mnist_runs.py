@@ -1,7 +1,7 @@
 """One run on MNIST in a process of its own: `python -m benchmarks.mnist_runs NAME SETTINGS`.
 
-The clock is processor time and starts when the images are read, as bytes. Whatever is done with them
-counts, conversion and principal components too; only looking at the accuracy does not.
+The clock is processor time and starts when the images are read, as bytes. Whatever is done with
+them counts, conversion and principal components too; only looking at the accuracy does not.
 """
 
 from __future__ import annotations
@@ -178,7 +178,6 @@ def mlp(images: Images, s: dict[str, Any]) -> Iterator[list[float]]:
         random_state=s["seed"],
     )
 
-
     def labels() -> np.ndarray:
         return model.predict(images.X_score.astype(np.float32) / 255)
 
@@ -192,9 +191,7 @@ def certified(images: Images, s: dict[str, Any]) -> dict[str, Any]:
     clock = Clock()
     posed = Posed.of(images, s["components"], s["patterns"], s["seed"])
     problem = posed.problem.with_lam(s["share"] * cvxnn.lambda_max(posed.problem))
-    solution = cvxnn.solve(
-        problem, tol=s["tol"], max_seconds=s["limit"], on_failure="ignore"
-    )
+    solution = cvxnn.solve(problem, tol=s["tol"], max_seconds=s["limit"], on_failure="ignore")
     taken = clock.seconds
     labels = posed.labels(solution.weights, images.X_score)
     return {

@@ -380,7 +380,7 @@ def warn_about_small(
 
 def _first_layer(network: object) -> tuple[np.ndarray, np.ndarray]:
     """A copy of the gates (d, m) and biases (m,) of a network's neurons, or of given ones."""
-    bias: object = None
+    bias: ArrayLike | None = None
     if _is_gated(network):
         gates, bias = _check_gates(network.gates), network.gate_bias
     elif hasattr(network, "W1"):

@@ -255,8 +255,8 @@ def network_value(
     network: TwoLayerNetwork, program: Program, scales: Scales | None = None
 ) -> NetworkValue:
     """The value of a network: with W1' = W1 o spread, or (W1 o spread) Q, and b1' = b1 + W1 mean it
-    takes the program's rows, and its outputs less `target_mean`, over `target_spread`, are those of the program. A
-    gated neuron is on where the pattern of its gate is."""
+    takes the program's rows, and its outputs less `target_mean`, over `target_spread`, are those of
+    the program. A gated neuron is on where the pattern of its gate is."""
     if scales is None:
         m, C = network.n_features, network.n_outputs
         scales = Scales(np.zeros(m), np.ones(m), np.zeros(C), np.ones(C))
