@@ -135,10 +135,10 @@ def test_sample_weights_are_repeated_rows(loss):
         loss=loss,
     )
     one, other = (
-        cvxnn.solve(each, Stochastic(batch=32, epochs=20), max_iter=20, on_failure="ignore")
+        cvxnn.solve(each, Stochastic(batch=32, epochs=40), max_iter=40, on_failure="ignore")
         for each in (weighted, repeated)
     )
-    assert one.certificate.objective == pytest.approx(other.certificate.objective, rel=0.01)
+    assert one.certificate.objective == pytest.approx(other.certificate.objective, rel=0.02)
 
 
 def test_a_warm_start_is_left_to_the_working_sets():
