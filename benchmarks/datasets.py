@@ -89,6 +89,10 @@ def column_norms(X: np.ndarray) -> np.ndarray:
     return np.where(norms > 0, norms, 1.0)
 
 
+def folder() -> Path:
+    """Where all sets are."""
+    return Path(os.environ.get("CVXNN_DATA", ROOT.parent / "shared" / "data"))
+
+
 def _file(name: str) -> Path:
-    folder = Path(os.environ.get("CVXNN_DATA", ROOT.parent / "shared" / "data"))
-    return folder / "uci" / f"{name}.npz"
+    return folder() / "uci" / f"{name}.npz"

@@ -606,7 +606,7 @@ BAD_SOLVE = {
     "solver lsmr": (
         {"solver": "lsmr"},
         ValueError,
-        "use one of: newton, working-sets, rfista, cvxpy",
+        "use one of: newton, working-sets, stochastic, rfista, cvxpy",
     ),
     "options for an object": (
         {"solver": RFISTA(), "restart": False},

@@ -69,6 +69,12 @@ CASES = {
     "huber": ({"target": "number"}, {"loss": "huber"}),
     "no intercepts": ({"target": "two"}, {"fit_intercept": False}),
     "not scaled": ({"target": "number"}, {"scale": False}),
+    "components": ({"target": "three"}, {"n_components": 4}),
+    "components, gated": ({"target": "two"}, {"kind": "gated", "n_components": 3}),
+    "components of weighted rows": (
+        {"target": "number", "weights": True},
+        {"weight": "w", "n_components": 3, "scale": False, "alpha": None, "cv": 2, "n_alphas": 3},
+    ),
     "nothing held out": ({"target": "two"}, {"holdout": 0.0}),
     "zero network": ({"target": "two"}, {"alpha": 1e3}),
 }
@@ -502,6 +508,65 @@ def test_tampered_files_are_not_confirmed(change, path):
 )
 def test_tampered_files_of_other_kinds_are_not_confirmed(case, change, path):
     assert not tampered(model_of(case), path, change).verify(table_of(case)).agrees
+
+
+def turned(Q):
+    other = np.roll(Q, 1, axis=0)
+    return np.linalg.qr(other)[0]
+
+
+def off_the_components(network, description, arrays):
+    """Weights that no row of the program sees."""
+    Q, spread = arrays["components"], arrays["column_spread"]
+    outside = np.eye(len(Q))[0] - Q @ Q[0]
+    return replace(network, W1=network.W1 + outside / spread)
+
+
+def with_array(name, make):
+    def change(network, description, arrays):
+        arrays[name] = make(arrays[name])
+
+    return change
+
+
+TAMPERED_COMPONENTS = {
+    "others": (with_array("components", turned), "components in the file are not the leading"),
+    "longer": (with_array("components", lambda Q: 1.1 * Q), "are not orthonormal"),
+    "variance": (with_array("component_variance", lambda v: v * [1.05, 1.0]), "variances in the"),
+    "scope": (with_array("component_variance", lambda v: v * [1.05, 1.0]), "scope: claimed"),
+    "network": (off_the_components, "depends on more than the components"),
+}
+
+
+@pytest.mark.parametrize("case", ["components", "components, gated"])
+@pytest.mark.parametrize(
+    ("change", "reason"), TAMPERED_COMPONENTS.values(), ids=TAMPERED_COMPONENTS
+)
+def test_tampered_components_are_not_confirmed(case, change, reason, path):
+    found = tampered(model_of(case), path, change).verify(table_of(case))
+    assert not found.agrees
+    assert any(reason in difference for difference in found.differences), found.differences
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d, a: a.pop("components"),
+        lambda d, a: a.pop("component_variance"),
+        lambda d, a: a.update(components=a["components"][:, 1:]),
+        lambda d, a: a.update(components=a["components"] * np.nan),
+        lambda d, a: a.update(component_variance=a["component_variance"][::-1].copy()),
+        lambda d, a: d["parameters"].update(n_components=2),
+        lambda d, a: d["parameters"].update(n_components="3"),
+    ],
+)
+def test_files_with_damaged_components_are_refused(change, path):
+    model_of("components").save(path)
+    content = modelfile.read(path, NETWORKS)
+    change(content.description, content.arrays)
+    modelfile.write(content, path)
+    with pytest.raises(ModelFileError):
+        Model.load(path)
 
 
 @pytest.mark.parametrize("case", ["two classes", "two classes, gated"])

@@ -295,7 +295,7 @@ def test_a_subclass_of_a_penalty_is_solved_as_that_is(kind):
     assert one.network().n_neurons == two.network().n_neurons
     assert type(cvxnn.path(own, n_lams=2)[-1].problem.penalty) is MyNeurons
     others = {
-        "gated": "newton, working-sets, rfista",
+        "gated": "newton, working-sets, stochastic, rfista",
         "relu": "newton, working-sets, al, decomposition",
     }[kind]
     with pytest.raises(ValueError, match=f"penalty 'MyNeurons'.*use one of: {others}$"):

@@ -485,3 +485,49 @@ def test_large_samples_never_hold_the_whole_product(monkeypatch, options):
     # bits as computed, as kept and as compared, and a few blocks: never a boolean mask
     assert peak < 3 * n * p / 8 + 5 * 8 * block
     assert peak < n * p * 0.7
+
+
+@pytest.mark.parametrize("form", ["gates", "pairs", "networks", "torch"])
+def test_harvested_patterns_are_those_of_every_epoch(form):
+    rng = np.random.default_rng(0)
+    X = gaussian(30, 3)
+    layers = [(rng.standard_normal((3, 5)), rng.standard_normal(5)) for _ in range(4)]
+    layers.append(layers[1])  # an epoch in which nothing new happens
+    if form == "gates":
+        layers = [(gates, np.zeros(5)) for gates, _ in layers]
+
+    def epochs():
+        shared = np.empty((3, 5))  # trained in place: the same object again and again
+        for gates, bias in layers:
+            shared[:] = gates
+            if form == "gates":
+                yield shared
+            elif form == "pairs":
+                yield shared, bias
+            elif form == "networks":
+                yield SimpleNamespace(W1=shared.T, b1=bias)
+            else:
+                yield torch.nn.Parameter(torch.asarray(shared)), torch.asarray(bias)
+
+    found = Patterns.harvest(X, epochs())
+    expected = Patterns.from_gates(X, *layers[0])
+    for layer in layers[1:]:
+        expected = expected.join(Patterns.from_gates(X, *layer))
+    assert_equal_patterns(found, expected)
+    assert len(found) > 10
+
+
+def test_harvests_that_are_refused():
+    X = gaussian(30, 3)
+    strict = SimpleNamespace(gates=np.ones((3, 2)), gate_bias=np.zeros(2), strict=True)
+    for snapshots, error, reason in [
+        ([], ValueError, "snapshots is empty"),
+        ([object()], TypeError, "neither gates nor W1"),
+        ([np.ones((4, 2))], ValueError, "one row for each of the 3 features"),
+        ([np.ones((3, 2)), np.ones((4, 2))], ValueError, "different numbers of features"),
+        ([(np.ones((3, 2)), np.ones(3))], ValueError, "gate_bias must be 2 numbers"),
+        ([strict], ValueError, "gates that say otherwise"),
+    ]:
+        with pytest.raises(error, match=reason):
+            Patterns.harvest(X, snapshots)
+    assert len(Patterns.harvest(X, [strict], strict=True)) == 1

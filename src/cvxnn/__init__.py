@@ -35,6 +35,7 @@ _HOME = {
     "CheckpointError": "checkpoints",
     "Newton": "solvers.newton.method",
     "WorkingSets": "solvers.working_sets.method",
+    "Stochastic": "solvers.stochastic",
     "RFISTA": "solvers.rfista",
     "AL": "solvers.augmented_lagrangian",
     "ConeDecomposition": "solvers.decomposition",
@@ -152,6 +153,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers.results import Solution as Solution
     from cvxnn.solvers.results import Status as Status
     from cvxnn.solvers.rfista import RFISTA as RFISTA
+    from cvxnn.solvers.stochastic import Stochastic as Stochastic
     from cvxnn.solvers.working_sets.method import WorkingSets as WorkingSets
     from cvxnn.tables.model import Model as Model
     from cvxnn.tables.reading import read_table as read_table

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FORMAT = "cvxnn-model"
 # New in 2: output biases, and a checksum of the arrays. New in 3: models, which are more than
 # their network, and a checksum of the header as well. New in 4: the numbers that define a
-# model's program.
-VERSION = 4
+# model's program. New in 5: principal components among these.
+VERSION = 5
 _SINCE = {"b2": 2}  # the version in which an array was introduced, if not in the first
 MAX_HEADER = 2**24  # bytes of JSON; parsing takes up to thirty times as much memory
 _PREFIX = "model."  # of the names of arrays that are not part of the network

@@ -9,7 +9,7 @@ are kept as bits, and computed from some rows of X at a time.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 
@@ -166,10 +166,34 @@ class Patterns:
             if check_flag(strict, "strict") and not network.strict:
                 raise ValueError("strict=True, but the gates of the network are not strict")
             return cls.from_gates(X, network.gates, network.gate_bias, strict=network.strict)
-        if not hasattr(network, "W1"):
-            raise TypeError(f"network has neither gates nor W1: {type(network).__name__}")
-        W1 = to_numpy(check_matrix(network.W1, "network.W1", "neurons", "features"))
-        return cls.from_gates(X, W1.T, getattr(network, "b1", None), strict=strict)
+        return cls.from_gates(X, *_first_layer(network), strict=strict)
+
+    @classmethod
+    def harvest(
+        cls, X: ArrayLike, snapshots: Iterable[object], *, strict: bool = False
+    ) -> Patterns:
+        """The patterns that the neurons of a network have had on X in the course of its training,
+        each once, in the order in which they appeared: the patterns that training goes through are
+        candidates for the convex program.
+
+        `snapshots` yields the network after every epoch, as for `from_network`; or its first layer
+        alone, as gates (d, m) or as a pair of gates and their biases (m,). It may be a generator
+        that trains between two of them: what it yields is copied at once, so it may yield the same
+        object again and again.
+        """
+        layers = []
+        for snapshot in snapshots:
+            if _is_gated(snapshot) and snapshot.strict != strict:
+                raise ValueError(f"strict={strict}, but snapshots has gates that say otherwise")
+            layers.append(_first_layer(snapshot))
+        if not layers:
+            raise ValueError("snapshots is empty: it must yield a network, or gates, at least once")
+        sizes = {gates.shape[0] for gates, _ in layers}
+        if len(sizes) > 1:
+            raise ValueError(f"snapshots have different numbers of features: {sorted(sizes)}")
+        gates = np.concatenate([gates for gates, _ in layers], axis=1)
+        bias = np.concatenate([bias for _, bias in layers])
+        return cls.from_gates(X, gates, bias, strict=strict)
 
     def _distinct(self) -> Patterns:
         keep, _ = self.bits.distinct()
@@ -352,6 +376,25 @@ def warn_about_small(
         UserWarning,
         stacklevel=stacklevel + 1,
     )
+
+
+def _first_layer(network: object) -> tuple[np.ndarray, np.ndarray]:
+    """A copy of the gates (d, m) and biases (m,) of a network's neurons, or of given ones."""
+    bias: ArrayLike | None = None
+    if _is_gated(network):
+        gates, bias = _check_gates(network.gates), network.gate_bias
+    elif hasattr(network, "W1"):
+        W1 = check_matrix(network.W1, "network.W1", "neurons", "features")
+        gates, bias = to_numpy(W1).T, getattr(network, "b1", None)
+    elif isinstance(network, tuple) and len(network) == 2:
+        gates, bias = _check_gates(network[0]), network[1]
+    elif isinstance(network, list | np.ndarray) or hasattr(network, "__array__"):
+        gates = _check_gates(network)
+    else:
+        raise TypeError(f"network has neither gates nor W1: {type(network).__name__}")
+    m = gates.shape[1]
+    copied = np.zeros(m) if bias is None else np.array(check_vector(bias, "gate_bias", m))
+    return np.array(gates, dtype=np.float64), copied
 
 
 def _activations_at_share(

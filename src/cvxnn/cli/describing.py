@@ -38,7 +38,7 @@ def say_model(console: Console, model: Model) -> None:
     ]
     rows += [(f"{label} rows", listed_scores(values)) for label, values in model.scores.items()]
     console.table([*rows, *bounds(certificate)])
-    _say_proof(console, certificate)
+    _say_proof(console, model)
 
 
 def _columns_of(model: Model) -> str:
@@ -49,10 +49,12 @@ def _neurons(model: Model) -> str:
     return count(model.network.n_neurons, "neuron")
 
 
-def _say_proof(console: Console, certificate: Certificate) -> None:
-    limited = ""
+def _say_proof(console: Console, model: Model) -> None:
+    certificate, limited = model.certificate, ""
+    if model.estimator.n_components is not None:
+        limited = "on these components of the columns "
     if certificate.radius is not None:
-        limited = f"and weights of a size up to {text_below(certificate.radius, 3)} "
+        limited += f"and weights of a size up to {text_below(certificate.radius, 3)} "
     console.say(
         f"Proven: no network with these patterns {limited}has an objective below the lower bound\n"
         "on the rows trained on. Not proven: that other patterns are no better, nor anything about "

@@ -200,6 +200,12 @@ LEARNING = _together(
         "--holdout", 0.2, "Share of the rows to hold out and score the model on.", min=0, max=0.9
     ),
     patterns(500),
+    click.option(
+        "--components",
+        "n_components",
+        type=click.IntRange(min=1),
+        help="Train on so many leading principal components of the columns.",
+    ),
     TOL,
     SEED,
 )

@@ -29,6 +29,7 @@ class Learning(TypedDict):
     max_categories: int
     holdout: float
     n_patterns: int
+    n_components: int | None
     seed: int
 
 

@@ -99,7 +99,7 @@ def take(estimator: NetworkEstimator, fit: Fit) -> None:
     """Set the attributes that a fit leaves on an estimator."""
     solution, targets = fit.solution, fit.posed.targets
     estimator.network_ = fit.posed.network(solution)
-    estimator.certificate_ = solution.certificate
+    estimator.certificate_ = fit.posed.certificate(solution.certificate)
     estimator.alpha_ = solution.problem.lam
     estimator.n_iter_ = max(solution.n_iter, 1)
     estimator.converged_ = solution.converged
@@ -129,6 +129,7 @@ class NetworkEstimator(BaseEstimator):
     loss: str
     fit_intercept: bool
     scale: bool
+    n_components: int | None
     gates: GateDistribution | None
     solver: str | Solver
     tol: float
@@ -149,6 +150,7 @@ class NetworkEstimator(BaseEstimator):
         "n_patterns": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "scale": ["boolean"],
+        "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "gates": [None, object],
         "solver": [str, object],
         "tol": [Interval(Real, 0, None, closed="left")],

@@ -294,6 +294,7 @@ class _RegressorCV(Regression, CrossValidated):
         huber_delta: float = 1.35,
         fit_intercept: bool = True,
         scale: bool = True,
+        n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
@@ -313,6 +314,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.huber_delta = huber_delta
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.n_components = n_components
         self.gates = gates
         self.solver = solver
         self.tol = tol
@@ -342,6 +344,7 @@ class _ClassifierCV(Classification, CrossValidated):
         class_weight: ClassWeight = None,
         fit_intercept: bool = True,
         scale: bool = True,
+        n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
@@ -361,6 +364,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.n_components = n_components
         self.gates = gates
         self.solver = solver
         self.tol = tol

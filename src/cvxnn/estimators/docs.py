@@ -40,6 +40,10 @@ PARAMETERS = {
     Train on columns (and targets of a regression) of zero mean and unit variance. The network
     itself takes raw rows. Columns of sparse matrices are only divided, which keeps their
     zeros.""",
+    "n_components": """int or None, default=None
+    Train on so many leading principal components of the columns, scaled or at least centred, which
+    is quicker where there are many columns. The network itself takes raw rows, and the certificate
+    says how much of the variance the components hold. X must be dense.""",
     "gates": """gate distribution or None, default=None
     How to sample the patterns, for instance `SparseGates(3)`; None for Gaussian gates.""",
     "solver": """str or solver, default="auto"

@@ -72,6 +72,7 @@ class _PlainRegressor(Regression, _Plain):
         huber_delta: float = 1.35,
         fit_intercept: bool = True,
         scale: bool = True,
+        n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
@@ -85,6 +86,7 @@ class _PlainRegressor(Regression, _Plain):
         self.huber_delta = huber_delta
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.n_components = n_components
         self.gates = gates
         self.solver = solver
         self.tol = tol
@@ -108,6 +110,7 @@ class _PlainClassifier(Classification, _Plain):
         class_weight: ClassWeight = None,
         fit_intercept: bool = True,
         scale: bool = True,
+        n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
@@ -121,6 +124,7 @@ class _PlainClassifier(Classification, _Plain):
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.n_components = n_components
         self.gates = gates
         self.solver = solver
         self.tol = tol

@@ -1,6 +1,7 @@
 """Programs for estimators: raw rows become a convex program, and its solution a network for them.
 
-    raw rows -> distinct rows -> scaled rows -> patterns -> program -> solution -> network
+    raw rows -> distinct rows -> scaled rows (-> components) -> patterns -> program -> solution
+             -> network
 
 The program is posed on columns of zero mean and unit variance and, for regression, on targets of
 that kind, so that `alpha` means the same for all data. The network is mapped back: it takes raw
@@ -17,7 +18,9 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from cvxnn.arrays import Array, Matrix
+from cvxnn.certificates import Certificate
 from cvxnn.cones.singular import PatternWarning
+from cvxnn.estimators.components import Components
 from cvxnn.estimators.rows import Numbers, Rows, Scaling
 from cvxnn.estimators.targets import Targets, targets_of
 from cvxnn.networks import TwoLayerNetwork
@@ -45,6 +48,7 @@ class Posing:
     gates: GateDistribution | None
     fit_intercept: bool
     scale: bool
+    n_components: int | None
     seed: int | None
 
     @classmethod
@@ -66,6 +70,7 @@ class Posing:
             gates=estimator.gates,
             fit_intercept=estimator.fit_intercept,
             scale=estimator.scale,
+            n_components=estimator.n_components,
             seed=seed,
         )
 
@@ -79,16 +84,26 @@ class Posing:
         outputs = rows.Y.shape[1]
         # the softmax loss has one term for each row, the others have one for each output
         terms = 1 if self.targets.loss_settings["loss"] == "softmax" else outputs
+        columns = self._column_scaling(rows)
         return Numbers(
             rows.weight / (rows.weight.sum() * terms),
-            self._column_scaling(rows),
+            columns,
             self.targets.scaling(rows, self.fit_intercept) if self.scale else Scaling.none(outputs),
+            self._components(rows, columns),
         )
 
     def _column_scaling(self, rows: Rows) -> Scaling:
-        if not self.scale:
+        if not self.scale and self.n_components is None:
             return Scaling.none(rows.X.shape[1])
-        return Scaling.of(rows.X, rows.weight, self.fit_intercept).of_columns()
+        scaling = Scaling.of(rows.X, rows.weight, self.fit_intercept).of_columns()
+        if not self.scale:  # components are those of centred columns
+            return replace(scaling, spread=np.ones_like(scaling.spread))
+        return scaling
+
+    def _components(self, rows: Rows, columns: Scaling) -> Components | None:
+        if self.n_components is None:
+            return None
+        return Components.of(columns.apply(rows.X), rows.weight, self.n_components)
 
     def pose(self, rows: Rows, alpha: float = 1.0, targets: Scaling | None = None) -> Posed:
         """The program of distinct raw rows over sampled patterns. Targets are scaled by their own
@@ -131,6 +146,10 @@ class Posed:
 
     def at(self, alpha: float) -> Posed:
         return replace(self, problem=self.problem.with_lam(alpha))
+
+    def certificate(self, certificate: Certificate) -> Certificate:
+        """The certificate of a solution, with what it says of the columns."""
+        return replace(certificate, scope=certificate.scope + self.numbers.scope)
 
     def network(self, solution: Solution) -> TwoLayerNetwork:
         """The network of a solution, for raw rows and in the units of the raw targets."""

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from cvxnn.arrays import Matrix, largest_entries
+from cvxnn.estimators.components import Components
 from cvxnn.networks import GatedReLUNetwork, SomeNetwork
 from cvxnn.patterns import SMALLEST
 from cvxnn.protocols import Problem
@@ -163,11 +164,18 @@ class Numbers:
 
     row_weight : (n,), the shares of merged rows in the loss.
     columns, targets : how both are scaled.
+    components : of the scaled columns, where a program is posed on these.
     """
 
     row_weight: np.ndarray
     columns: Scaling
     targets: Scaling
+    components: Components | None = None
+
+    @property
+    def scope(self) -> str:
+        """What a certificate says of the columns, beside the program itself."""
+        return "" if self.components is None else f" on {self.components.words}"
 
     def with_weights_of(self, problem: Problem) -> Numbers:
         """The same, with the row weights that the loss of a program has."""
@@ -175,20 +183,27 @@ class Numbers:
 
     def scaled(self, rows: Rows) -> Rows:
         """Raw rows, scaled as in the program."""
-        return replace(rows, X=self.columns.apply(rows.X), Y=self.targets.apply(rows.Y))
+        X = self.columns.apply(rows.X)
+        if self.components is not None:
+            X = self.components.apply(X)
+        return replace(rows, X=X, Y=self.targets.apply(rows.Y))
 
     def scale_network(self, network: SomeNetwork) -> SomeNetwork:
         """The network for scaled rows and outputs that equals the given one for raw ones."""
-        raw = self.columns.inverse().undo(network)
-        return self.targets.inverse().undo_outputs(raw)
+        scaled = self.columns.inverse().undo(network)
+        if self.components is not None:
+            scaled = self.components.reduce(scaled)
+        return self.targets.inverse().undo_outputs(scaled)
 
     def unscale_network(self, network: SomeNetwork) -> SomeNetwork:
         """The network for raw rows and outputs that equals the given one for scaled ones."""
+        if self.components is not None:
+            network = self.components.restore(network)
         return self.targets.undo_outputs(self.columns.undo(network))
 
-    def differences(self, again: Numbers) -> list[str]:
-        """Which numbers differ from those computed again, in words. Means are compared relative to
-        the spread as well, because a mean may be zero."""
+    def differences(self, again: Numbers, scaled: Rows) -> list[str]:
+        """Which numbers differ from those computed again, in words; `scaled` are the rows by these
+        numbers. Means are compared relative to the spread as well, because a mean may be zero."""
         pairs = {
             "row weights": (self.row_weight, again.row_weight, 0.0),
             "column spreads": (self.columns.spread, again.columns.spread, 0.0),
@@ -201,4 +216,6 @@ class Numbers:
             slack = np.where(other == 0, 0.0, AGREEMENT * (np.abs(other) + size))
             if np.shape(mine) != np.shape(other) or not np.all(np.abs(mine - other) <= slack):
                 found.append(f"{name} in the file are not those of these rows")
+        if self.components is not None and again.components is not None:
+            found += self.components.differences(again.components, scaled.X, self.row_weight)
         return found

@@ -215,6 +215,12 @@ class WeightedLoss:
             return [plain]
         return [plain._with(plain.Y[:, [k]]) for k in range(plain.Y.shape[1])]
 
+    def on_rows(self, rows: np.ndarray) -> Self:
+        """The loss of these rows, each so often that in expectation over random rows it is that of
+        all of them."""
+        weight = to_numpy(self.row_weight)
+        return type(self)(self.Y[rows], weight[rows] * (len(weight) / len(rows)), **self.settings)
+
     def _with(self, Y: Array) -> Self:
         return type(self)(Y, to_numpy(self.row_weight), **self.settings)
 

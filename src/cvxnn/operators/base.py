@@ -17,6 +17,7 @@ from cvxnn.arrays import Array
 from cvxnn.bits import Bits, Chosen
 
 if TYPE_CHECKING:
+    from cvxnn.operators.batches import Batch
     from cvxnn.operators.ragged import RaggedOperator
 
 
@@ -85,6 +86,9 @@ class PatternOperator(Operator, Protocol):
 
     def ragged(self, patterns: Sequence[np.ndarray], dtype: type) -> RaggedOperator:
         """The operator of a set of patterns (indices) for each class."""
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        """Products with these rows (indices) alone, in float32."""
 
     def in_single(self) -> Self:
         """The same operator in float32, which may be this one."""

@@ -33,6 +33,7 @@ from cvxnn.arrays import (
 )
 from cvxnn.bits import Bits, Chosen
 from cvxnn.kernels import native
+from cvxnn.operators.batches import Batch, BitBatch, MaskBatch
 from cvxnn.operators.ragged import RaggedBits, RaggedOperator, RaggedSelections
 from cvxnn.threads import cached_property
 
@@ -197,6 +198,12 @@ class ExpandedMatrix:
             return RaggedSelections(self, patterns, dtype)
         share = self._pass * sum(map(len, patterns)) / (self.p * len(patterns))
         return RaggedBits(self.bits, its.X, self.in_double().X, patterns, share)
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        single, share = self.in_single(), self._pass * len(rows) / self.n
+        if not native.multiplies(single.X):
+            return MaskBatch(single.X[rows], self.bits.mask(rows).astype(np.float32), share)
+        return BitBatch(single.X[rows], self.bits.columns.take(rows, axis=1), self.p, share)
 
     def _in_precision(self, name: str) -> Self:
         """The same operator in another precision: the same bits, or no float copy of the mask."""

@@ -52,9 +52,9 @@ def _verdict(estimator: NetworkEstimator) -> str:
             "Nothing is proven that does not hold for every network: the lower bound is 0. A "
             "larger alpha or more iterations would help."
         )
-    limit = ""
+    limit = "" if estimator.n_components is None else f" on {_components(estimator)}"
     if certificate.radius is not None:
-        limit = f" and weights of a size up to {_radius(certificate)}"
+        limit += f" and weights of a size up to {_radius(certificate)}"
     if certificate.relative_gap <= ROUNDING:
         return (
             "Trained to a proven optimum over its patterns: up to rounding, no network with these "
@@ -72,10 +72,16 @@ def _verdict(estimator: NetworkEstimator) -> str:
     )
 
 
+def _components(estimator: NetworkEstimator) -> str:
+    return f"the {count(estimator.n_components or 0, 'leading principal component')}"
+
+
 def _objective(estimator: NetworkEstimator) -> str:
     scaled = "columns of zero mean and unit variance" if estimator.scale else "the columns as given"
     if estimator.scale and not estimator.fit_intercept:
         scaled = "columns of unit mean square"
+    if estimator.n_components is not None:
+        scaled = f"{_components(estimator)}, {scaled}"
     loss = _LOSSES[loss_name(estimator)]
     if not isinstance(estimator, Classification) and estimator.scale:
         loss += ", of targets scaled in the same way,"
@@ -95,6 +101,8 @@ def _proven(estimator: NetworkEstimator, program: Program) -> list[tuple[str, st
         if gated
         else f"ReLU network whose neurons all have one of the {patterns}"
     )
+    if estimator.n_components is not None:
+        kind += f", on {_components(estimator)},"
     whatever = "whatever its width and weights"
     if certificate.radius is not None:
         whatever = f"for weights of a size up to {_radius(certificate)}"

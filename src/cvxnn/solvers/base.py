@@ -58,11 +58,17 @@ class Iterate:
     snapshot: Snapshot | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Working:
-    """Yielded between two iterates, so that the driver can check its limits."""
+    """Yielded between two iterates, so that the driver can check its limits.
 
-    n_inner: int = 1  # as for an iterate
+    n_inner : as for an iterate.
+    U : a feasible point whose value is not known. A run that ends before its first iterate
+        returns the last one.
+    """
+
+    n_inner: int = 1
+    U: Array | None = None
 
 
 def full_iterate(problem: Problem, U: Array) -> Iterate:

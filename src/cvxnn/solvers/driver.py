@@ -33,12 +33,13 @@ from cvxnn.solvers.results import (
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import Run
 from cvxnn.solvers.saving import INTERVAL, RunFile
+from cvxnn.solvers.stochastic import Stochastic
 from cvxnn.solvers.working_sets.method import WorkingSets
 from cvxnn.validation import check_choice, check_integer, check_number, check_problem, suggest
 
 SOLVERS: dict[str, Any] = {
     cls.name: cls
-    for cls in (Newton, WorkingSets, RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
+    for cls in (Newton, WorkingSets, Stochastic, RFISTA, AL, ConeDecomposition, Direct, LSMR, CVXPY)
 }
 DEFAULT_TOL = {"gap": 1e-4, "paper": 1e-3}  # by stopping rule
 _OWN_OPTIONS = (
@@ -127,7 +128,7 @@ def solve(
             file = RunFile(checkpoint, problem, method, stop, interval)
         run = Run(problem, tol, stop, most, spent, callback, file)
         spent.on_silence = None if callback is None else run.sign_of_life
-        reducible = isinstance(method, Newton | WorkingSets | RFISTA) and stop == "gap"
+        reducible = isinstance(method, Newton | WorkingSets | Stochastic | RFISTA) and stop == "gap"
         way = InFewerColumns(method) if reducible and InFewerColumns.pays(problem) else method
         solution = run.finish(method, *run.to_the_end(run.steps(way, start, state)))
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":

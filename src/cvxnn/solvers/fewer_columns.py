@@ -66,7 +66,7 @@ class InFewerColumns:
         try:
             for iterate in self.method.iterates(smaller, begin, stop, state, tol):
                 if isinstance(iterate, Working):
-                    yield iterate
+                    yield iterate if iterate.U is None else replace(iterate, U=restore(iterate.U))
                     continue
                 W = iterate.U
                 # coordinates do not last, and so a run goes on from its best weights

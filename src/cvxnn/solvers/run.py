@@ -60,6 +60,7 @@ class Run:
         self.history: list[Progress] = []
         self.best_U: Array | None = None
         self._restore: Callable[[Array], Array] | None = None  # its way back to weights
+        self._unmeasured: Array | None = None  # the last point of a method that shows no iterates
         self.best_Theta: Array | None = None
         self.best_active: ActiveRows | None = None
         self.objective, self.lower_bound = math.inf, -math.inf
@@ -187,6 +188,7 @@ class Run:
 
     def _take(self, iterate: Iterate | Working) -> Status | None:
         if isinstance(iterate, Working):
+            self._unmeasured = self._unmeasured if iterate.U is None else iterate.U
             return self._limit_reached(self.n_iter + iterate.n_inner)
         self._observe(iterate)
         self.n_iter += iterate.n_inner
@@ -310,6 +312,8 @@ class Run:
         self.budget.on_silence = None
         self.budget.last_call()
         try:
+            if self.best_U is None and self._unmeasured is not None:
+                self._measure(self._unmeasured)
             if self.best_U is not None:
                 return self._prove()
         except OutOfTimeError:
@@ -318,6 +322,13 @@ class Run:
             self.best_U = self.problem.zero_weights()
         self.budget.seconds = math.inf
         return self._prove(bounded=False)
+
+    def _measure(self, U: Array) -> None:
+        """Keep a point that is better than zero, for a run without iterates."""
+        problem = self.problem
+        fit = problem.operator.forward(U)
+        if problem.loss.value(fit) + problem.penalty.value(U) < self.zero_objective:
+            self.best_U = U
 
     def _n_products(self) -> int:
         return self.budget.passes.total - self._passes_before

@@ -61,6 +61,12 @@ def _arrays(model: Model) -> dict[str, np.ndarray]:
             "target_mean": model.numbers.targets.mean,
             "target_spread": model.numbers.targets.spread,
         }
+        components = model.numbers.components
+        if components is not None:
+            arrays |= {
+                "components": components.directions,
+                "component_variance": np.array([components.held, components.total]),
+            }
     if model.multipliers is not None:
         arrays |= {
             "multiplier_block": np.asarray(model.multipliers.block, dtype=np.int32),

@@ -226,7 +226,8 @@ class Model:
             multipliers=self.multipliers,
         )
         checked = found.checked if self.numbers is not None else (*found.checked, _OLD_FILE)
-        return replace(found, checked=checked, differences=(*found.differences, *posed.differences))
+        differences = (*found.differences, *posed.differences, *posed.strays(self.network))
+        return replace(found, checked=checked, differences=differences)
 
     def prune(self, table: Table) -> Model:
         """A minimal network with the same predictions on the training rows, and no higher an
@@ -265,7 +266,9 @@ class Model:
             max_seconds=max_seconds,
         )
         estimator, solution = self._with_given_alpha(found.solution, tol), found.solution
-        estimator.certificate_ = solution.certificate
+        estimator.certificate_ = replace(
+            solution.certificate, scope=solution.certificate.scope + posed.numbers.scope
+        )
         estimator.n_iter_ = max(solution.n_iter, 1)
         estimator.n_patterns_ = len(solution.problem.patterns)
         estimator.lambda_max_ = lambda_max(solution.problem)
@@ -317,12 +320,12 @@ class Model:
             weight=numbers.row_weight,
             lam=estimator.alpha_,
             loss=targets.loss_settings["loss"],
-            scope=f"{kind} over {p} given pattern{'s' if p > 1 else ''}",
+            scope=f"{kind} over {p} given pattern{'s' if p > 1 else ''}{numbers.scope}",
             cones=kind == "C-ReLU",
             output_bias=estimator.fit_intercept,
             delta=targets.loss_settings.get("huber_delta", math.inf),
         )
-        return _Posed(rows, program, numbers, tuple(numbers.differences(again)))
+        return _Posed(rows, program, numbers, tuple(numbers.differences(again, rows)))
 
     def _with_network(self, network: TwoLayerNetwork, table: Table) -> Model:
         estimator = _copy(self.estimator)
@@ -385,7 +388,16 @@ class _Posed:
     @property
     def scales(self) -> Scales:
         columns, targets = self.numbers.columns, self.numbers.targets
-        return Scales(columns.mean, columns.spread, targets.mean, targets.spread)
+        directions = None if self.numbers.components is None else self.numbers.components.directions
+        return Scales(columns.mean, columns.spread, targets.mean, targets.spread, directions)
+
+    def strays(self, network: TwoLayerNetwork) -> tuple[str, ...]:
+        """What a network does that its program does not see, in words."""
+        components = self.numbers.components
+        scaled = self.numbers.columns.inverse().undo(network)
+        if components is None or components.contain(scaled):
+            return ()
+        return ("the network depends on more than the components of the columns",)
 
 
 class _Outcome(TypedDict):

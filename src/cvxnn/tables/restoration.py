@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 from cvxnn import estimators
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.components import Components
 from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.modelfile import Content
 from cvxnn.solvers.results import HISTORY, history_of_array
@@ -76,7 +77,9 @@ def restored(content: Content) -> Fields:
         "fingerprint": _text(described["fingerprint"]),
         "mask": np.unpackbits(mask, axis=0, count=n_rows).astype(bool),
         "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
-        "numbers": _restored_numbers(arrays, n_rows, network.n_features, outputs),
+        "numbers": _restored_numbers(
+            arrays, n_rows, network.n_features, outputs, described["parameters"].get("n_components")
+        ),
         "multipliers": _restored_multipliers(arrays, 2 * n_patterns * outputs, n_rows),
         "scores": scores,
         "notes": tuple(map(_text, described["notes"])),
@@ -128,7 +131,7 @@ def _restored_certificate(described: dict[str, Any]) -> Certificate:
 
 
 def _restored_numbers(
-    arrays: dict[str, np.ndarray], n: int, n_features: int, outputs: int
+    arrays: dict[str, np.ndarray], n: int, n_features: int, outputs: int, n_components: int | None
 ) -> Numbers | None:
     """The numbers that define the program; None for files of version 3, which have none."""
     if "row_weight" not in arrays:
@@ -148,7 +151,18 @@ def _restored_numbers(
         found["row_weight"],
         Scaling(found["column_mean"], found["column_spread"]),
         Scaling(found["target_mean"], found["target_spread"]),
+        None if n_components is None else _restored_components(arrays, n_features, n_components),
     )
+
+
+def _restored_components(arrays: dict[str, np.ndarray], n_features: int, count: int) -> Components:
+    directions = _array(arrays, "components", np.float64, n_features, count)
+    held, total = _finite(
+        _array(arrays, "component_variance", np.float64, 2), "component_variance"
+    ).tolist()
+    if not 0 <= held <= total:
+        raise ValueError("component_variance must be the variance held, and that of all columns")
+    return Components(_finite(directions, "components"), held, total)
 
 
 def _restored_multipliers(

@@ -226,12 +226,14 @@ def _softmax_bias(program: Program, Z: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Scales:
-    """Columns x' = (x - mean) / spread and targets of a program, whose network takes raw ones."""
+    """Columns x' = (x - mean) / spread and targets of a program, whose network takes raw ones. With
+    directions Q (d, k) its columns are x' Q instead."""
 
     mean: np.ndarray
     spread: np.ndarray
     target_mean: np.ndarray
     target_spread: np.ndarray
+    directions: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -252,9 +254,9 @@ class NetworkValue:
 def network_value(
     network: TwoLayerNetwork, program: Program, scales: Scales | None = None
 ) -> NetworkValue:
-    """The value of a network: with W1' = W1 o spread and b1' = b1 + W1 mean it takes the program's
-    rows, and its outputs less `target_mean`, over `target_spread`, are those of the program. A
-    gated neuron is on where the pattern of its gate is."""
+    """The value of a network: with W1' = W1 o spread, or (W1 o spread) Q, and b1' = b1 + W1 mean it
+    takes the program's rows, and its outputs less `target_mean`, over `target_spread`, are those of
+    the program. A gated neuron is on where the pattern of its gate is."""
     if scales is None:
         m, C = network.n_features, network.n_outputs
         scales = Scales(np.zeros(m), np.ones(m), np.zeros(C), np.ones(C))
@@ -280,7 +282,7 @@ def network_value(
     second = quotients(abs(W2), spread, up=True).sum(axis=1)
     objective = (total + Exact.of(program.lam) * (norms * second).sum()).above()
     units = np.append(program.units, 1.0)  # the last is that of the column of ones, if there is one
-    d = network.n_features
+    d = first.ints.shape[1]
     first, shift = first * Exact.of(units[:d]), shift * Exact.of(units[d])
     size = roots((first * first).sum(axis=1) + shift * shift, up=True) * second
     return NetworkValue(objective, unmatched, size.sum().above())
@@ -319,7 +321,10 @@ def _for_scaled_rows(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tup
     """Weights (m, d) and intercepts (m,) for scaled rows, from those for raw rows."""
     weights = Exact.of(W)
     shift = (weights * Exact.of(scales.mean)).sum(axis=1)
-    return weights * Exact.of(scales.spread), shift if b is None else shift + Exact.of(b)
+    weights = weights * Exact.of(scales.spread)
+    if scales.directions is not None:
+        weights = weights @ Exact.of(scales.directions)
+    return weights, shift if b is None else shift + Exact.of(b)
 
 
 def _wrong_rows(
