@@ -62,6 +62,10 @@ EXACT = {
         {"loss": "softmax", "output_bias": True},
         {"solver": "working-sets"},
     ),
+    "working sets after a stochastic start": (
+        {"loss": "softmax"},
+        {"solver": "stochastic", "epochs": 2, "batch": 16},
+    ),
     "R-FISTA": ({}, {"solver": "rfista"}),
     "R-FISTA, another penalty": ({"penalty": "l1"}, {"solver": "rfista", "restart": False}),
     "the paper's rule": ({}, {"solver": "rfista", "stop": "paper"}),

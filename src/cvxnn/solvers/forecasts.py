@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from cvxnn.solvers.results import Progress
 
-FEWEST, MOST = 4, 40  # iterations that a line is fitted to
+FEWEST, MOST = 3, 40  # iterations that a line is fitted to
 RECENT = 0.5  # of the time so far is what counts
 
 

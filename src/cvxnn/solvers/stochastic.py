@@ -20,7 +20,7 @@ take over and stop on their certificate.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -96,11 +96,28 @@ class Stochastic:
                 if working.U is not None:
                     start, passed = working.U, working.n_inner
                 yield working
-        for iterate in self.then.iterates(problem, start, stop, state, tol):
-            if isinstance(iterate, Iterate):
-                iterate = replace(iterate, n_inner=iterate.n_inner + passed)
-                passed = 0
-            yield iterate
+        yield from self._handed_on(self.then.iterates(problem, start, stop, state, tol), passed)
+
+    def resumed(
+        self, problem: Problem, arrays: Mapping[str, np.ndarray], stop: str, tol: float
+    ) -> Iterator[Iterate | Working]:
+        """The working sets go on; epochs leave nothing to go on from."""
+        return self._handed_on(self.then.resumed(problem, arrays, stop, tol), 0)
+
+    def _handed_on(
+        self, iterates: Iterator[Iterate | Working], passed: int
+    ) -> Iterator[Iterate | Working]:
+        """What the working sets show, with their snapshots as our own; the first one counts the
+        epochs that have passed."""
+        for iterate in iterates:
+            if isinstance(iterate, Working):
+                yield iterate
+                continue
+            snapshot = iterate.snapshot
+            if snapshot is not None and snapshot.method == self.then.name:
+                snapshot = replace(snapshot, method=self.name)
+            yield replace(iterate, n_inner=iterate.n_inner + passed, snapshot=snapshot)
+            passed = 0
 
     def _epochs(self, problem: Problem) -> Iterator[Working]:
         n = problem.operator.n
