@@ -13,6 +13,7 @@ from cvxnn import budget
 from cvxnn.arrays import Array, to_numpy
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
+from cvxnn.cones.screening import LastProjections
 from cvxnn.cones.singular import PatternWarning, treat_singular
 from cvxnn.losses import LossChoice
 from cvxnn.networks import ReLUNetwork
@@ -217,6 +218,15 @@ class CReLU(ConvexProblem):
         if in_place:
             rows[large] = projected
         return large, active
+
+    def shorten_correlation(self, rows: np.ndarray, Theta: Array, last: LastProjections) -> None:
+        """The same in place, where the last projections show which blocks are small enough."""
+        C = self.weight_shape[2]
+        tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
+        enough = np.tile(self.lam / np.maximum(np.abs(tau), 1e-300), self.weight_shape[0])
+        large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
+        pattern = self.pattern_of_block[large]
+        rows[large] = last.project(self.cones, rows[large], large, pattern, enough[large])
 
     def multipliers_of(self, blocks: np.ndarray, active: ActiveRows) -> Multipliers:
         """Multipliers of the rows of X from those of unit rows."""

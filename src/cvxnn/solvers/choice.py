@@ -1,4 +1,4 @@
-"""Which solver "auto" takes for a gated problem."""
+"""Which solver "auto" takes for a gated problem, and for losses that couple outputs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ from cvxnn.solvers.working_sets.method import WorkingSets
 MANY, WEAK = 500_000, 1e-2
 
 
+def suits_working_sets(problem: Problem) -> bool:
+    """Whether the loss couples the outputs, and the method for that handles the problem."""
+    return bool(getattr(problem.loss, "coupled", False)) and WorkingSets().handles(problem)
+
+
 def choose_gated(problem: Problem) -> Solver:
     """The solver for a gated problem, with its default settings."""
     if is_least_squares(problem):
         return Direct() if KernelFactor.fits(problem.operator.n) else LSMR()
-    if getattr(problem.loss, "coupled", False) and WorkingSets().handles(problem):
+    if suits_working_sets(problem):
         return Stochastic() if _is_large(problem) else WorkingSets()
     # Newton works on NumPy arrays; others stay where they are, on an accelerator perhaps
     if Newton().handles(problem) and problem.operator.in_numpy:

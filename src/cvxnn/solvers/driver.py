@@ -16,7 +16,7 @@ from cvxnn.problems import check_weights_fit
 from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Solver
-from cvxnn.solvers.choice import choose_gated
+from cvxnn.solvers.choice import choose_gated, suits_working_sets
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
@@ -76,10 +76,9 @@ def solve(
     ----------
     solver : "auto", "newton", "working-sets" and "cvxpy" for both problems, "rfista", "direct",
         "lsmr" for C-GReLU, "al", "decomposition" for C-ReLU, or a solver object such as
-        `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty, and working sets for
-        C-GReLU with a loss that couples its outputs (softmax); at lam = 0 and for l2 a
-        least squares solver, with a decomposition for C-ReLU ("al" if the data are sparse); and
-        R-FISTA for other penalties and for arrays that are not NumPy's.
+        `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty, and working sets with a
+        loss that couples its outputs (softmax); at lam = 0 and for l2 a least squares solver, with
+        a decomposition for C-ReLU ("al" if the data are sparse); and R-FISTA for other penalties and for arrays that are not NumPy's.
     stop : "gap" stops on the certificate; "paper" on the rule published for the method: for
         R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
         that and the constraint gap.
@@ -188,6 +187,8 @@ def choose(problem: Problem) -> Solver:
     """The solver behind "auto", with its default settings."""
     if problem.kind == "C-GReLU":
         return choose_gated(problem)
+    if suits_working_sets(problem):
+        return WorkingSets()
     if Newton().handles(problem):
         return Newton()
     decomposition = ConeDecomposition()

@@ -130,6 +130,12 @@ class Faces:
                 owner.append(np.repeat(which, d - k))
         return panels.multiply(np.concatenate(bases), X.T), np.concatenate(owner)
 
+    def bases(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks, and orthonormal rows (len, dimension, d) that span their faces."""
+        for which, rows in self._moments():
+            every = np.linalg.qr(rows.transpose(0, 2, 1), mode="complete")[0]
+            yield which, every[:, :, rows.shape[1] :].transpose(0, 2, 1)
+
     def project(self, rows: np.ndarray) -> np.ndarray:
         """Rows (a, d), one for each block, projected onto the spans of the faces."""
         result = rows.copy()

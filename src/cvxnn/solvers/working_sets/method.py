@@ -39,12 +39,26 @@ LOOSE, SHORTER = 2.0, 0.85  # a bound that is looser than this lets the curvatur
 VERY_LOOSE = 5.0  # at the first step, which then takes the curvature that it found
 MAX_RISE, MIN_RISE = 4.0, 1.25  # of the curvature in one step of the line search
 MAX_TRIALS = 60
+# A share of new pairs above this asks for the next check soon, and so does a gap this near to the
+# one that is wanted.
+UNSETTLED, NEAR = 0.05, 3.0
 # Of the momentum. Without a limit it would grow until long after the support has settled, when the
 # objective is strongly convex in it: on random data with ten classes, twice as many iterations.
 LONGEST_MEMORY = 40.0
+# Iterations are slow if so many of them leave more than this share of the gap. Newton steps then
+# begin at a gap of at most the last of these; before, the support is far from its last form.
+SLOW_ITERATIONS, SLOW, NEWTON_AT_MOST = 40, 0.7, 0.3
 MAX_FAILURES = 3  # Newton steps in a row after which the gap was hardly smaller
-SHORTEST = 1e-3  # Newton step, of its full length
-_NUMBERS = ("curvature", "t", "gap", "best_gap", "failures", "taken", "first")  # of a run
+SHORTEST = 0.05  # Newton step, of its full length
+# Of the Hessian in a Newton step, in units of the curvature: without it, steps between blocks that
+# are nearly alike would be far too long, and none of them of use.
+FIRST_DAMPING, MORE, LESS, MAX_DAMPED = 1e-7, 30.0, 0.1, 4
+MAX_STEPS, WORTH = 8, 0.05  # Newton steps in a row, while each takes this share of the gap
+BETWEEN = 2  # iterations between them
+# Of a run, beside its points.
+_NUMBERS = (
+    "curvature", "t", "gap", "best_gap", "failures", "taken", "first", "unsettled", "wait", "damping"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,8 @@ class WorkingSets:
 
     Attributes
     ----------
-    every : iterations between passes over all pairs, each with a bound and new working sets.
+    every : iterations between passes over all pairs, each with a bound and new working sets; twice
+        as many while the sets hardly change.
     batch : pairs of a class that may come in at a time; half as many as it has if that is more.
     newton_below : the relative gap from which Newton steps on the support are taken.
     """
@@ -82,11 +97,12 @@ class WorkingSets:
         )
 
     def further_bytes(self, problem: Problem) -> int:
-        """The active rows of all pairs, where there are cones: indices and multipliers."""
+        """The last projections of all pairs, where there are cones: indices, multipliers, and
+        what they add up to."""
         if not isinstance(problem, CReLU):
             return 0
-        m, _, C = problem.weight_shape
-        return 2 * DOUBLE * m * C * problem.cones.width
+        m, d, C = problem.weight_shape
+        return DOUBLE * m * C * (2 * problem.cones.width + d)
 
     def iterates(
         self,
@@ -109,11 +125,11 @@ class WorkingSets:
     ) -> Iterator[Iterate | Working]:
         """The iterates of a run from where it is, which may have been shown in another process."""
         if shown_before:
-            run.advance()
+            yield from run.advance(tol)
         while True:
             shown = run.check()
             yield replace(shown, snapshot=Snapshot(self.name, run.arrays()))
-            run.advance()
+            yield from run.advance(tol)
             if run.stuck:
                 break
         # on the dual, where rounding is met later
@@ -147,7 +163,12 @@ class _Run:
         self.first = curvature is None
         self.bias_scale, self.curvature = self._scales(curvature)
         self.t, self.gap, self.stuck = 1.0, math.inf, False
+        self.unsettled = True  # whether many pairs came in at the last check
         self.best_gap, self.failures = math.inf, 0
+        # since the last Newton steps: how many iterations, and the best gap, at each check
+        self.progress: list[tuple[int, float]] = []
+        self.wait = SLOW_ITERATIONS
+        self.damping = FIRST_DAMPING  # of Newton steps, in units of the curvature
         self.taken = 1  # iterations since the last check, or the start
 
     @classmethod
@@ -161,6 +182,7 @@ class _Run:
         run.x, run.y = (Point(*(arrays[f"{p}.{part}"] for part in Point._fields)) for p in "xy")
         for name in _NUMBERS:
             setattr(run, name, arrays[name].item())
+        run.progress = [(int(count), float(gap)) for count, gap in arrays["progress"]]
         return run
 
     def arrays(self) -> dict[str, Any]:
@@ -168,16 +190,20 @@ class _Run:
         found = {
             "blocks": np.concatenate(self.pairs.blocks),
             "sizes": np.array([len(its) for its in self.pairs.blocks]),
+            "progress": np.array(self.progress).reshape(-1, 2),
         }
         for name, point in (("x", self.x), ("y", self.y)):
             found |= {f"{name}.{part}": value for part, value in point._asdict().items()}
         return found | {name: np.array(getattr(self, name)) for name in _NUMBERS}
 
-    def advance(self) -> None:
+    def advance(self, tol: float) -> Iterator[Working]:
         """The iterations up to the next check."""
-        if self.gap <= self.settings.newton_below:
-            self.newton_step()
-        self.accelerate(self.settings.every)
+        soon = self.unsettled or self.gap <= NEAR * tol
+        if self.gap <= self.settings.newton_below or self.is_slow():
+            for _ in self.newton_steps():
+                soon = True
+                yield Working(self.taken)
+        self.accelerate(self.settings.every * (1 if soon else 2))
 
     def _scales(self, curvature: float | None) -> tuple[float, float]:
         """The weight of the bias in the metric, and the curvature to start from."""
@@ -202,15 +228,17 @@ class _Run:
         objective = self._objective(x)
         bound, _ = lower_bound_of(self.problem, Theta, correlation)
         self.gap = (objective - bound) / max(objective, 1e-300)
+        count, best = self.progress[-1] if self.progress else (0, math.inf)
+        self.progress.append((count + self.taken, min(self.gap, best)))
         shown = self._iterate(x, Theta, correlation)
+        self.taken = 0
         self._renew_pairs(np.sqrt(np.einsum("bdk,bdk->kb", correlation, correlation)))
         return shown
 
     def _iterate(self, x: Point, Theta: np.ndarray, correlation: np.ndarray) -> Iterate:
         U = np.zeros(self.problem.weight_shape)
-        rows = self.blocks.feasible(self.pairs, x.rows)
         for k, (its, part) in enumerate(zip(self.pairs.blocks, self.pairs.parts(), strict=True)):
-            U[its, :, k] = rows[part]
+            U[its, :, k] = x.rows[part]
         like = self.problem.operator_double.like
         return Iterate(
             U=like(U),
@@ -239,7 +267,9 @@ class _Run:
             order = np.argsort(both)
             chosen.append(both[order])
             sources.append(source[order])
-        self._change_pairs(chosen, np.concatenate(sources))
+        source = np.concatenate(sources)
+        self.unsettled = bool(np.count_nonzero(source < 0) > UNSETTLED * len(source))
+        self._change_pairs(chosen, source)
 
     def _change_pairs(self, blocks: list[np.ndarray], source: np.ndarray) -> None:
         """New working sets; pair j was pair source[j], or is new for -1."""
@@ -295,7 +325,8 @@ class _Run:
             elif looseness > LOOSE:
                 self.curvature *= SHORTER
             self.first = False
-        self.x, self.y, self.taken = x, y, count
+        self.x, self.y = x, y
+        self.taken += count
 
     def _squares(self, rows: np.ndarray, bias: np.ndarray) -> float:
         return float(np.vdot(rows, rows)) + self.bias_scale * float(bias @ bias)
@@ -305,17 +336,44 @@ class _Run:
 
     # -- Newton steps on the support
 
-    def newton_step(self) -> None:
-        """A Newton step in the weights that are not zero, where it is affordable; `stuck` after
-        some that were of no use."""
-        self.failures = 0 if self.gap < 0.9 * self.best_gap else self.failures + 1
+    def is_slow(self) -> bool:
+        """Whether the gap has hardly become smaller for long enough to try a Newton step, which
+        may take as many products as fifty iterations; after one that gained less, longer."""
+        if self.gap > NEWTON_AT_MOST:
+            return False
+        last, best = self.progress[-1]
+        before = [(last - count, gap) for count, gap in self.progress if last - count >= self.wait]
+        if not before:
+            return False
+        count, gap = before[-1]
+        return best > SLOW ** (count / SLOW_ITERATIONS) * gap
+
+    def newton_steps(self) -> Iterator[None]:
+        """Newton steps in the weights that are not zero, as long as they gain much, each followed
+        by iterations that correct the support and the faces. `stuck` after some of no use."""
+        above = self.gap > self.settings.newton_below
+        useless = self.gap >= 0.9 * self.best_gap
+        self.failures = self.failures + 1 if useless and not above else 0
+        self.wait = 2 * self.wait if useless and above else self.settings.every
         self.best_gap = min(self.gap, self.best_gap)
-        self._drop_zeros()
-        K, d = self.x.rows.shape
-        affordable = Support.is_affordable(K, self.blocks.operator.n, d)
+        self.progress = []
         self.stuck = self.failures > MAX_FAILURES
-        if self.stuck or K == 0 or not affordable:
-            return
+        left = self._objective(self.x) * self.gap
+        for _ in range(0 if self.stuck else MAX_STEPS):
+            self._drop_zeros()
+            before = self._objective(self.x)
+            if not self._newton_step(before):
+                break
+            yield
+            if before - self._objective(self.x) < WORTH * left:
+                break
+            self.accelerate(BETWEEN)
+
+    def _newton_step(self, before: float) -> bool:
+        """Whether one was affordable, and led to a smaller objective."""
+        K, d = self.x.rows.shape
+        if K == 0 or not Support.is_affordable(K, self.blocks.operator.n, d):
+            return False
         support = Support(
             self.x,
             self.pairs,
@@ -326,15 +384,20 @@ class _Run:
             mask_of=self.blocks.operator.mask_of,
             faces=self.blocks.faces(self.pairs),
         )
-        step, before, length = support.step(), self._objective(self.x), 1.0
-        while length > SHORTEST:
-            new = self._moved(support.unit, step, length)
-            if self._objective(new) < before:
-                self.x = self.y = new
-                self.t = 1.0
-                return
-            length /= 2
+        for _ in range(MAX_DAMPED):
+            step = support.step(self.damping * self.curvature)
+            length = 1.0
+            while length > SHORTEST:
+                new = self._moved(support.unit, step, length)
+                if self._objective(new) < before:
+                    self.x = self.y = new
+                    self.t = 1.0
+                    self.damping *= LESS if length == 1.0 else 1.0
+                    return True
+                length /= 2
+            self.damping *= MORE
         self.failures += 1
+        return False
 
     def _moved(self, unit: np.ndarray, step: Point, length: float) -> Point:
         """The point further along the step; rows that would turn round become zero, and those that

@@ -13,6 +13,7 @@ import numpy as np
 
 from cvxnn.arrays import largest_entries
 from cvxnn.cones.projection import ActiveRows
+from cvxnn.cones.screening import LastProjections
 from cvxnn.operators.base import PatternOperator
 from cvxnn.operators.ragged import RaggedOperator
 from cvxnn.problems import CReLU
@@ -79,10 +80,6 @@ class FreeBlocks:
     def renew(self, old: Pairs, new: Pairs, source: np.ndarray) -> None:
         """The working set has changed: pair j was pair source[j], or is new for -1."""
 
-    def feasible(self, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
-        """Rows that are feasible in spite of rounding."""
-        return rows
-
     def faces(self, pairs: Pairs) -> Faces | None:
         """The faces in which the rows may move; None for the whole space."""
         return None
@@ -101,54 +98,46 @@ class ConeBlocks(FreeBlocks):
     def __init__(self, problem: CReLU) -> None:
         super().__init__(problem)
         self.cones = problem.cones
-        self._of_points = ActiveRows.empty(0, self.cones.width)
+        self._of_points = LastProjections.none(self.cones, 0)
         m, _, C = problem.weight_shape
-        self._of_correlations = ActiveRows.empty(m * C, self.cones.width)  # flat, class last
+        self._of_correlations = LastProjections.none(self.cones, m * C)  # flat, class last
 
     @property
     def active(self) -> ActiveRows:
-        return self._of_correlations
+        return self._of_correlations.active
 
     def prox(self, pairs: Pairs, points: np.ndarray, threshold: float) -> np.ndarray:
         # the prox of a norm on a cone: project, then shrink
         result = np.zeros_like(points)
         large = np.flatnonzero(norms(points) > threshold)
-        projected, active = self.cones.project(
-            points[large],
-            pairs.pattern[large],
-            enough=threshold,
-            start=self._of_points.select(large),
+        projected = self._of_points.project(
+            self.cones, points[large], large, pairs.pattern[large], threshold
         )
-        self._of_points.store(large, active)
         result[large] = shrink(projected, threshold)
         return result
 
     def correlation(self, Theta: np.ndarray) -> np.ndarray:
         G = super().correlation(Theta)
         rows = -self.problem.flat(np.concatenate([G, -G]))
-        large, active = self.problem.project_correlation(
-            rows, Theta, self._of_correlations, in_place=True
-        )
-        self._of_correlations.store(large, active)
+        self.problem.shorten_correlation(rows, Theta, self._of_correlations)
         return self.problem.unflat(rows)
 
     def renew(self, old: Pairs, new: Pairs, source: np.ndarray) -> None:
         classes = np.repeat(np.arange(len(new.blocks)), [len(its) for its in new.blocks])
-        start = self._of_correlations.select(np.concatenate(new.blocks) * len(new.blocks) + classes)
-        start.gamma = np.zeros_like(start.gamma)  # of another scale: the rows are what counts
+        flat = np.concatenate(new.blocks) * len(new.blocks) + classes
+        start = self._of_correlations.select(flat)  # of another scale: the rows are what counts
+        start.active.gamma = np.zeros_like(start.active.gamma)
         kept = np.flatnonzero(source >= 0)
         start.store(kept, self._of_points.select(source[kept]))
         self._of_points = start
 
-    def feasible(self, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
-        return self.cones.lift(rows, pairs.pattern)
-
     def faces(self, pairs: Pairs) -> Faces:
-        count = self._of_points.count
+        active = self._of_points.active
+        count = active.count
         groups = []
         for k in np.unique(count).tolist():
             which = np.flatnonzero(count == k)
-            groups.append((which, self.cones.X[self._of_points.rows[which, :k]]))
+            groups.append((which, self.cones.X[active.rows[which, :k]]))
         return Faces(groups, len(count), self.operator.d)
 
 
