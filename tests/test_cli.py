@@ -274,6 +274,18 @@ def only_json(result):
 # ----------------------------------------------------------------------------------- fit
 
 
+def test_fit_on_components(run, files):
+    result = fit(run, "--components", "2", "-o", "few.cvxnn")
+    assert value_of(result.output, "trained on").startswith("the 2 leading principal components")
+    assert "no network with these patterns on these components of the columns has" in result.output
+    found = run("certify", "few.cvxnn", "data.csv")
+    assert found.exit_code == 0, found.output
+    assert "2 leading principal components" in found.output
+    refused = run("fit", "data.csv", "--target", "label", *TRAINING, "--components", "99")
+    assert refused.exit_code == 2
+    assert "n_components=99, but X has" in refused.output
+
+
 def test_fit_says_what_was_done_and_what_is_proven(run, files):
     result = fit(run, "--ignore", "value", "-o", "new.cvxnn")
     assert new_files(files) == {"new.cvxnn"}

@@ -422,6 +422,22 @@ def test_the_page_says_what_was_computed(classifier):
         assert words in text, words
 
 
+@pytest.mark.parametrize("kind", ["ReLU", "GatedReLU"])
+def test_the_page_says_that_the_program_is_on_components(kind):
+    model = getattr(cvxnn, f"{kind}Regressor")(n_patterns=8, n_components=2).fit(X, outcome(X))
+    contents = contents_of(model, X, outcome(X))
+    text = Tree(page_of(contents)).text.replace("\xa0", " ")
+    low, _ = bounds(model.certificate_.lower_bound, model.certificate_.objective)
+    for words in (
+        model.certificate_.scope,
+        "on the 2 leading principal components, has, whatever its width and weights, an objective "
+        f"of at least {low}",
+        "over the neurons, on the 2 leading principal components, columns of zero mean",
+    ):
+        assert words in text, words
+    assert contents.results[0].label == TRAINING  # the objective found is the certified one
+
+
 def test_matrices_count_rows(gated):
     model, rows, y, test = gated
     contents = contents_of(model, rows, y, test=test)

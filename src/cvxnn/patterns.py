@@ -57,7 +57,7 @@ SMALLEST = 1e-304
 _BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
 # A non-zero column with the scale 1 and no entry above this was too small to be scaled.
 _TINY_COLUMN = 1e-100
-_CHECK_FLOPS = 2 * 10**9  # operations spent on checking that patterns belong to the data
+_CHECK_FLOPS = 4 * 10**8  # operations spent on checking that patterns belong to the data
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)

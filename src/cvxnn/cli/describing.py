@@ -35,6 +35,7 @@ def say_model(console: Console, model: Model) -> None:
         ("rows", f"{trained} trained on, {held_out} held out"),
         ("alpha", f"{estimator.alpha_:.4g}, {chosen}"),
         ("network", f"{_neurons(model)}, from {count(estimator.n_patterns_, 'pattern')}"),
+        *_components(model),
     ]
     rows += [(f"{label} rows", listed_scores(values)) for label, values in model.scores.items()]
     console.table([*rows, *bounds(certificate)])
@@ -43,6 +44,12 @@ def say_model(console: Console, model: Model) -> None:
 
 def _columns_of(model: Model) -> str:
     return count(len(model.encoder.columns), "column")
+
+
+def _components(model: Model) -> list[tuple[str, str]]:
+    if model.numbers is None or model.numbers.components is None:
+        return []
+    return [("trained on", model.numbers.components.words)]
 
 
 def _neurons(model: Model) -> str:
