@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 _HOME = {
     "sample_patterns": "patterns",
     "Patterns": "patterns",
+    "StoredRows": "stored",
     "GaussianGates": "gates",
     "SparseGates": "gates",
     "PatchGates": "gates",
@@ -155,6 +156,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers.rfista import RFISTA as RFISTA
     from cvxnn.solvers.stochastic import Stochastic as Stochastic
     from cvxnn.solvers.working_sets.method import WorkingSets as WorkingSets
+    from cvxnn.stored import StoredRows as StoredRows
     from cvxnn.tables.model import Model as Model
     from cvxnn.tables.reading import read_table as read_table
     from cvxnn.tables.table import Table as Table

@@ -6,14 +6,15 @@ standard leaves open lives here: moving an array to NumPy and back, and precisio
 
 Data may also be sparse: a `csr_array` of SciPy, without duplicates or stored zeros. Products with
 NumPy arrays (`X @ U`, `U @ X.T`) and rows (`X[rows]`) are written as for a dense array; the rest
-that differs is here.
+that differs is here. And data may be in a file (`StoredRows`), of which some rows at a time are
+NumPy arrays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeGuard, TypeVar, cast
 
 import array_api_compat.numpy as numpy_namespace
 import numpy as np
@@ -22,6 +23,9 @@ from array_api_compat import array_namespace as _namespace
 from array_api_compat import device, is_torch_array
 from scipy.sparse import csr_array, hstack, issparse
 
+from cvxnn.stored import StoredRows
+from cvxnn.stored import is_stored as is_stored
+
 Operand: TypeAlias = "Array | float"
 # Entries along an axis, by number, as a slice, a list or an array; or a tuple with some for each.
 _Axis: TypeAlias = "SupportsIndex | slice | Sequence[int] | Array"
@@ -29,8 +33,8 @@ Index: TypeAlias = "_Axis | tuple[_Axis | None, ...] | None"
 
 
 class Array(Protocol):
-    """An array of any array-API library, or a sparse matrix in its place; shapes stand in the
-    docstrings.
+    """An array of any array-API library, or a sparse matrix or rows in a file in its place; shapes
+    stand in the docstrings.
 
     Only what the code uses is listed. Results are `Any` where the libraries differ in what they
     return, which for all of them is an array of their own.
@@ -78,22 +82,25 @@ def is_sparse(x: object) -> TypeGuard[csr_array]:
 
 def in_numpy(x: Array) -> bool:
     """Whether NumPy computes with it, dense or sparse."""
-    return isinstance(x, (np.ndarray, csr_array))
+    return isinstance(x, (np.ndarray, csr_array, StoredRows))
 
 
 def array_namespace(x: Array) -> ModuleType:
-    """The functions for arrays like `x`; what is computed from a sparse matrix is NumPy's."""
-    if isinstance(x, (np.ndarray, csr_array)):  # the common case, called very often
+    """The functions for arrays like `x`; what is computed from a sparse matrix or from rows in a
+    file is NumPy's."""
+    if isinstance(x, (np.ndarray, csr_array, StoredRows)):  # the common case, called very often
         return numpy_namespace
     return _namespace(x)
 
 
 def to_numpy(x: Array, *, keep_sparse: bool = False) -> Any:
-    """The same values as a NumPy array, copied off an accelerator if need be. A sparse matrix is
-    refused, or stays what it is."""
-    if is_sparse(x):
+    """The same values as a NumPy array, copied off an accelerator if need be. A sparse matrix and
+    rows in a file are refused, or stay what they are."""
+    if is_sparse(x) or is_stored(x):
         if keep_sparse:
             return x
+        if is_stored(x):
+            raise TypeError("X is in a file; this needs an array: X[:] reads all rows into memory")
         raise TypeError("X is a sparse matrix; this needs a dense array: pass X.toarray()")
     return np.asarray(x.detach().cpu() if is_torch_array(x) else x)  # type: ignore[attr-defined]
 
@@ -114,8 +121,12 @@ def double(x: SomeArray) -> SomeArray:
     return x if is_double(x) else astype(x, array_namespace(x).float64)
 
 
-def astype(x: SomeArray, dtype: object) -> SomeArray:
-    return x.astype(dtype) if is_sparse(x) else array_namespace(x).astype(x, dtype)
+def astype(x: SomeArray, dtype: Any) -> SomeArray:
+    if is_sparse(x):
+        return x.astype(dtype)
+    if is_stored(x):
+        return cast(Any, x.astype(dtype))
+    return array_namespace(x).astype(x, dtype)
 
 
 def with_ones(X: Array) -> Array:
@@ -123,6 +134,8 @@ def with_ones(X: Array) -> Array:
     if is_sparse(X):
         ones = csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
         return hstack([X, ones], format="csr")
+    if is_stored(X):
+        return cast(Array, X.with_ones())
     xp = array_namespace(X)
     return xp.concat([X, xp.ones_like(X[:, :1])], axis=1)
 
@@ -130,6 +143,8 @@ def with_ones(X: Array) -> Array:
 def divide_columns(X: Array, scale: np.ndarray) -> Array:
     if is_sparse(X):
         return _with_entries(X, X.data / scale.astype(X.dtype)[X.indices])
+    if is_stored(X):
+        return cast(Array, X.divided(scale))
     return X / like(X, scale)[None, :]
 
 
@@ -139,18 +154,33 @@ def divide_rows(X: Matrix, scale: np.ndarray) -> Matrix:
     return X / scale[:, None]
 
 
-def row_squares(X: Matrix) -> np.ndarray:
+def row_squares(X: Matrix | StoredRows) -> np.ndarray:
     """The squared norms of the rows: (n,)."""
+    if is_stored(X):
+        return np.concatenate([row_squares(block) for _, block in X.chunks()])
     return (X * X).sum(axis=1) if is_sparse(X) else np.einsum("ij,ij->i", X, X)
 
 
-def largest_entries(X: Array) -> np.ndarray:
+def largest_entries(X: Any) -> np.ndarray:
     """The largest absolute value in each column of X, which may be any sparse CSR matrix: (d,)."""
+    if is_stored(X):
+        return np.max([largest_entries(block) for _, block in X.chunks()], axis=0)
     if not issparse(X):
         return np.max(np.abs(to_numpy(X)), axis=0, initial=0.0).astype(np.float64)
     largest = np.zeros(X.shape[1])
-    np.maximum.at(largest, X.indices, np.abs(X.data))  # type: ignore[attr-defined]
+    np.maximum.at(largest, X.indices, np.abs(X.data))
     return largest
+
+
+def row_blocks(X: Array, size: int) -> Iterator[tuple[slice, Any]]:
+    """The rows of X in pieces of at most `size`, each with the slice of rows that it is."""
+    if is_stored(X):
+        for rows, chunk in X.chunks():
+            for part in blocks(len(chunk), size):
+                yield slice(rows.start + part.start, rows.start + part.stop), chunk[part]
+        return
+    for rows in blocks(X.shape[0], size):
+        yield rows, X[rows, :]
 
 
 def blocks(n: int, size: int) -> Iterator[slice]:
@@ -161,6 +191,8 @@ def blocks(n: int, size: int) -> Iterator[slice]:
 
 
 def _entries(x: Array) -> Array:
+    if is_stored(x):
+        return np.empty(0)
     return x.data if is_sparse(x) else x
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cvxnn.arrays import Array, blocks, double, to_numpy
+from cvxnn.arrays import Array, double, row_blocks, to_numpy
 from cvxnn.bits import Bits
 from cvxnn.losses import LossChoice, make_loss
 from cvxnn.patterns import Patterns, activation_bits, activations
@@ -101,8 +101,8 @@ class TwoLayerNetwork(ABC):
         """Outputs for the rows of X: (n, C), or (n,) for a network trained on 1-d targets."""
         data = double(to_numpy(check_features(X, self.n_features), keep_sparse=True))
         Z = np.zeros((data.shape[0], self.n_outputs))
-        for rows in blocks(data.shape[0], _BLOCK // max(1, self.n_neurons)):
-            Z[rows] = self._hidden(data[rows]) @ self.W2
+        for rows, some in row_blocks(data, _BLOCK // max(1, self.n_neurons)):
+            Z[rows] = self._hidden(some) @ self.W2
         if self.b2 is not None:
             Z += self.b2
         return Z[:, 0] if self.flat_output else Z

@@ -23,8 +23,10 @@ from cvxnn.arrays import (
     blocks,
     double,
     is_sparse,
+    is_stored,
     largest_entries,
     like,
+    row_blocks,
     to_numpy,
 )
 from cvxnn.bits import WORD, Bits
@@ -251,11 +253,11 @@ class Patterns:
             )
         n_rows = min(n, max(1, _CHECK_FLOPS // (2 * d * len(self))))
         rows = np.linspace(0, n - 1, n_rows).astype(int)
-        X_rows = to_numpy(X, keep_sparse=True)[rows].astype(np.float64)
-        scale = np.abs(self.gates).max(axis=0)
-        for block in blocks(n_rows, _BLOCK // len(self)):
-            product = X_rows[block] @ self.gates + self.gate_bias
-            size = abs(X_rows[block]).sum(axis=1)[:, None] * scale
+        data, scale = to_numpy(X, keep_sparse=True), np.abs(self.gates).max(axis=0)
+        for block in blocks(n_rows, _BLOCK // max(d, len(self))):
+            some = data[rows[block]].astype(np.float64)
+            product = some @ self.gates + self.gate_bias
+            size = abs(some).sum(axis=1)[:, None] * scale
             clear = np.abs(product) > 1e-6 * (size + np.abs(self.gate_bias))
             wrong = clear & ((product > 0) != self.bits.mask(rows[block]))
             if wrong.any():
@@ -281,7 +283,7 @@ def sample_patterns(
 
     Parameters
     ----------
-    X : (n, d) data, dense or sparse.
+    X : (n, d) data, dense or sparse, or `StoredRows`.
     n_patterns : how many gates to draw; duplicates and the zero pattern go, order is kept.
     gates : `GaussianGates()` (default), `SparseGates(n_features)`, `PatchGates(image_shape)`,
         or anything with their `draw`. For gates of your own, use `Patterns.from_gates`.
@@ -304,6 +306,8 @@ def sample_patterns(
                 "give bias or active_share, not both: one draws the biases of gates, the other "
                 "computes them"
             )
+        if is_stored(X):
+            raise TypeError("active_share sorts all rows for every gate, and these are in a file")
     rng = check_random_state(random_state)
     n, d = X.shape
     check_memory(pattern_bytes(n, d, p), "patterns", n=n, d=d, p=p)
@@ -325,8 +329,8 @@ def activation_bits(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool)
     pattern does not depend on the run's dtype."""
     n, p = X.shape[0], gates.shape[1]
     bits = Bits.empty(n, p)
-    for rows in blocks(n, max(1, _BLOCK // max(1, p) // WORD) * WORD):
-        bits.put(activations(X[rows, :], gates, bias, strict), rows)
+    for rows, some in row_blocks(X, max(1, _BLOCK // max(1, p) // WORD) * WORD):
+        bits.put(activations(some, gates, bias, strict), rows)
     return bits
 
 
@@ -345,6 +349,9 @@ def column_norms(X: Array) -> np.ndarray:
     if is_sparse(X):
         squares = (X.data / largest[X.indices]) ** 2
         norms = largest * np.sqrt(np.bincount(X.indices, squares, minlength=len(largest)))
+    elif is_stored(X):
+        squares = sum(np.sum((block / largest) ** 2, axis=0) for _, block in X.chunks())
+        norms = largest * np.sqrt(squares)
     else:
         norms = largest * np.linalg.norm(X / largest, axis=0)
     return np.where(norms > 0, norms, 1.0)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -29,9 +29,7 @@ from cvxnn.arrays import (
     Array,
     array_namespace,
     double,
-    in_numpy,
     largest_entries,
-    row_squares,
     to_numpy,
 )
 from cvxnn.operators.base import PatternOperator
@@ -42,10 +40,12 @@ from cvxnn.rounding import (
     depth,
     gradual_underflow,
     leading_bits,
+    leading_grid,
     slack,
     tree_sum,
     up,
 )
+from cvxnn.stored import StoredRows
 from cvxnn.validation import offers
 
 if TYPE_CHECKING:
@@ -143,8 +143,7 @@ def _prediction_error(problem: Problem, U: np.ndarray) -> np.ndarray:
     n_active = int(np.count_nonzero(np.any(norms > 0, axis=1)))
     if n_active == 0:
         return np.zeros((problem.operator.n, U.shape[2]))
-    X = problem.operator_double.rows()
-    squares = row_squares(X) if in_numpy(X) else np.einsum("ij,ij->i", *(to_numpy(X),) * 2)
+    squares = problem.operator_double.base.row_squares()
     rows = up(np.sqrt(squares), U.shape[1] + 3) + 2.0**-500
     total = up(tree_sum(norms, 0), depth(len(norms)))
     steps = n_active + U.shape[1] + 4
@@ -238,17 +237,22 @@ def _split(operator: PatternOperator, Theta: np.ndarray) -> tuple[np.ndarray, np
     """M'Theta and its error (d, C), with X = X1 + X2 and Theta = T1 + T2: sums of n products of X1
     and T1 are whole numbers below 2^53 in units of their grids, hence exact in any order."""
     X, n = operator.rows(), operator.n
+    X1: Any
+    X2: Any
     bits = (53 - math.ceil(math.log2(n + 1))) // 2
-    if not isinstance(X, np.ndarray):
+    if not isinstance(X, np.ndarray | StoredRows):
         return None
-    X1, T1 = leading_bits(X, bits, 0), leading_bits(Theta, bits, 0)
-    smallest = (
-        float(np.min(np.max(np.abs(part), axis=0), where=np.any(part, axis=0), initial=1.0))
-        for part in (X1, T1)
-    )
+    grid, T1 = leading_grid(largest_entries(X), bits), leading_bits(Theta, bits, 0)
+    if isinstance(X, StoredRows):
+        X1, X2 = X.leading(grid), X.rest(grid)
+    else:
+        X1 = np.rint(X / grid) * grid
+        X2 = X - X1
+    largest = (largest_entries(X1), largest_entries(T1))
+    smallest = (float(np.min(part, where=part > 0, initial=1.0)) for part in largest)
     if math.prod(smallest) < 2.0**-900:  # products could underflow
         return None
-    X2, T2 = X - X1, Theta - T1
+    T2 = Theta - T1
     leading, rest = operator.with_data(X1), operator.with_data(X2)
     G = leading.adjoint(T1)
     small = leading.adjoint(T2) + rest.adjoint(Theta)

@@ -283,7 +283,11 @@ def zero_sum_entry(theta: np.ndarray, S: float) -> int:
 def leading_bits(X: np.ndarray, bits: int, axis: int | None) -> np.ndarray:
     """The leading bits of X, on a grid of its own for each line along `axis`: multiples of a power
     of 2, below 2^bits of it. X minus these is exact."""
-    top = np.max(np.abs(X), axis=axis, keepdims=True)
-    _, exponent = np.frexp(np.where(top > 0, top, 1.0))
-    grid = np.ldexp(1.0, np.maximum(exponent - bits, -1000))
+    grid = leading_grid(np.max(np.abs(X), axis=axis, keepdims=True), bits)
     return np.rint(X / grid) * grid
+
+
+def leading_grid(top: np.ndarray, bits: int) -> np.ndarray:
+    """The grid of these leading bits, for lines whose largest absolute values are `top`."""
+    _, exponent = np.frexp(np.where(top > 0, top, 1.0))
+    return np.ldexp(1.0, np.maximum(exponent - bits, -1000))

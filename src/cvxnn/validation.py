@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, spmatrix
 
 from cvxnn.arrays import Array, array_namespace, like, to_numpy
+from cvxnn.stored import is_stored
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,10 +52,14 @@ def check_vector(values: ArrayLike, name: str, size: int) -> np.ndarray:
 def check_features(X: ArrayLike, n_columns: int | None = None) -> Array:
     """A valid data matrix X, with `n_columns` columns where that is given; sparse ones in CSR
     format."""
-    X = _check_sparse(X, "X") if hasattr(X, "tocsr") else check_matrix(X, "X")
-    if n_columns is not None and X.shape[1] != n_columns:
-        raise ValueError(f"X has {X.shape[1]} features, but {n_columns} are expected")
-    return X
+    if is_stored(X):
+        X.check_finite()
+        data: Any = X
+    else:
+        data = _check_sparse(X, "X") if hasattr(X, "tocsr") else check_matrix(X, "X")
+    if n_columns is not None and data.shape[1] != n_columns:
+        raise ValueError(f"X has {data.shape[1]} features, but {n_columns} are expected")
+    return data
 
 
 def check_targets(Y: ArrayLike, X: Array) -> tuple[Array, bool]:

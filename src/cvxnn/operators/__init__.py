@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from cvxnn.arrays import Array, is_sparse
+from cvxnn.arrays import Array, is_sparse, is_stored
 from cvxnn.bits import Bits
 from cvxnn.operators.base import Operator, PatternOperator
 from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.operators.signed import SignedMatrix
 from cvxnn.operators.sparse import SparseExpandedMatrix
+from cvxnn.operators.stored import StoredMatrix
 
 __all__ = [
     "ExpandedMatrix",
@@ -15,10 +16,13 @@ __all__ = [
     "PatternOperator",
     "SignedMatrix",
     "SparseExpandedMatrix",
+    "StoredMatrix",
     "expanded_matrix",
 ]
 
 
 def expanded_matrix(X: Array, patterns: Bits | np.ndarray) -> PatternOperator:
     """The operator for this kind of data, and for patterns as bits or as a boolean mask."""
+    if is_stored(X):
+        return StoredMatrix(X, patterns)
     return SparseExpandedMatrix(X, patterns) if is_sparse(X) else ExpandedMatrix(X, patterns)

@@ -48,11 +48,15 @@ class Operator(Protocol):
         """Whether NumPy computes with the data, dense or sparse."""
 
     @property
+    def in_memory(self) -> bool:
+        """Whether the rows are in memory; if not, `rows` gives some of them at a time."""
+
+    @property
     def mask(self) -> np.ndarray:
         """The patterns as booleans: (n, patterns). It is large, and made at each use."""
 
-    def rows(self, rows: slice = slice(None)) -> Array:
-        """These rows of X, or all of them."""
+    def rows(self, rows: slice = slice(None)) -> Any:
+        """These rows of X, or all of them: an array or, of rows in a file, the file."""
 
     def like(self, values: ArrayLike, dtype: object = None) -> Array:
         """`values` as a dense array of the library and device, and unless given of the precision,

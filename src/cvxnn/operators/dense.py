@@ -78,6 +78,10 @@ class ExpandedMatrix:
         return is_sparse(self.X)
 
     @property
+    def in_memory(self) -> bool:
+        return True
+
+    @property
     def in_numpy(self) -> bool:
         return in_numpy(self.X)
 

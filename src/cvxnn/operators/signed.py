@@ -31,6 +31,10 @@ class SignedMatrix:
         return self.base.is_sparse
 
     @property
+    def in_memory(self) -> bool:
+        return self.base.in_memory
+
+    @property
     def in_numpy(self) -> bool:
         return self.base.in_numpy
 

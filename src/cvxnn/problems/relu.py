@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxnn import budget
-from cvxnn.arrays import Array, to_numpy
+from cvxnn.arrays import Array, is_stored, to_numpy
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.cones.screening import LastProjections
@@ -64,6 +64,7 @@ class CReLU(ConvexProblem):
         huber_delta: float | None = None,
     ) -> None:
         check_choice(singular, "singular", ("replace", "keep", "raise"))
+        _check_in_memory(not is_stored(X))
         gated = CGReLU(
             to_numpy(check_features(X), keep_sparse=True),
             Y,
@@ -101,6 +102,7 @@ class CReLU(ConvexProblem):
             raise ValueError(
                 f"C-ReLU has the neuron penalty; the gated problem has {gated.penalty_name!r}"
             )
+        _check_in_memory(gated.operator.in_memory)
         if not gated.operator.in_numpy:
             raise TypeError("C-ReLU works on NumPy data; build the gated problem from NumPy arrays")
         problem = cls.__new__(cls)
@@ -297,6 +299,14 @@ def _summary(treated: Sequence[str], unused_bias: bool) -> str:
     cause = ["the gates of the patterns have a bias, but the problem has none: pass bias=True"]
     more = [f"{len(treated) - 3} more, see problem.notes"] if len(treated) > 3 else []
     return "; ".join([*(cause if unused_bias else []), *treated[:3], *more])
+
+
+def _check_in_memory(in_memory: bool) -> None:
+    if not in_memory:
+        raise TypeError(
+            "C-ReLU needs its rows in memory, for projections onto their cones, and these are in a "
+            "file; train a gated network, or take a sample of the rows, such as X[:100_000]"
+        )
 
 
 def _make_cones(data: ProblemData) -> Cones:

@@ -68,6 +68,7 @@ class LSMR:
 
     name: ClassVar[str] = "lsmr"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000}
+    products_only: ClassVar[bool] = True
 
     def handles(self, problem: Problem) -> bool:
         return is_least_squares(problem)

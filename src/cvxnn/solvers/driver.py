@@ -201,12 +201,21 @@ def _terms(problem: Problem) -> str:
     extras += ["sample weights"] if problem.loss.has_sample_weights else []
     extras += ["an output bias"] if problem.output_bias else []
     extras += ["sparse data"] if problem.operator.is_sparse else []
+    extras += [] if problem.operator.in_memory else ["rows in a file"]
     return ", ".join([*extras, terms])
 
 
+def _handles(method: Solver, problem: Problem) -> bool:
+    """Whether a method handles a problem, by its own account. Of rows in files there are products,
+    and nothing else."""
+    if not problem.operator.in_memory and not getattr(method, "products_only", False):
+        return False
+    return not hasattr(method, "handles") or method.handles(problem)
+
+
 def _check_capabilities(problem: Problem, method: Solver, stop: str) -> None:
-    if hasattr(method, "handles") and not method.handles(problem):
-        others = [name for name, cls in SOLVERS.items() if cls().handles(problem)]
+    if not _handles(method, problem):
+        others = [name for name, cls in SOLVERS.items() if _handles(cls(), problem)]
         raise ValueError(
             f"solver {method.name!r} does not handle {problem.kind} with {_terms(problem)}; "
             f"use one of: {', '.join(others)}"

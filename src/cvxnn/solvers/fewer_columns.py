@@ -46,6 +46,7 @@ class InFewerColumns:
             isinstance(problem, ConvexProblem)
             and problem.lam > 0
             and operator.in_numpy
+            and operator.in_memory
             and (offers(penalty, "neuron_norms") or offers(penalty, "squared_norm"))
             and not (operator.is_sparse and problem.kind == "C-ReLU")
             # what could be won at best, before the rank is looked at

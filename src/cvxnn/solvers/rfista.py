@@ -85,6 +85,7 @@ class RFISTA:
 
     name: ClassVar[str] = "rfista"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000, "paper": 100_000}
+    products_only: ClassVar[bool] = True  # of the data: rows in files will do
 
     step: str = "tightness"
     first_step: float = 1.0
