@@ -8,12 +8,25 @@ memory there is.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 DOUBLE = 8  # bytes of a number
 NEVER_TOO_MUCH = 2**27  # bytes for which the available memory is not looked up
 # weights (blocks, d, C) that exist at one time in a run of the leanest solver
 WEIGHT_COPIES = 4
+_SIZE = re.compile(r"(\d+(?:\.\d*)?)\s*((?:[kmgt]i?)?b?)", re.IGNORECASE)
+_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KI": 2**10,
+    "MI": 2**20,
+    "GI": 2**30,
+    "TI": 2**40,
+}
 _FILES, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
@@ -29,8 +42,8 @@ def check_memory(need: float, what: str, **sizes: int) -> None:
     if there is not None and need > there:
         listed = ", ".join(f"{name} = {size:,}" for name, size in sizes.items())
         raise TooLargeError(
-            f"{what} with {listed}: needs about {_text(need)}, {_text(there)} are available; take "
-            "fewer patterns or rows"
+            f"{what} with {listed}: needs about {size_text(need)}, {size_text(there)} are "
+            "available; take fewer patterns or rows"
         )
 
 
@@ -118,5 +131,19 @@ def _lines(file: Path) -> list[str]:
         return []
 
 
-def _text(size: float) -> str:
+def check_size_text(value: object, name: str) -> int:
+    """Bytes, given as a number or as a text such as "2GB", "500 MB" or "1.5 GiB"."""
+    if isinstance(value, str):
+        found = _SIZE.fullmatch(value.strip())
+        if found is None:
+            raise ValueError(f"{name} must be bytes, such as '2GB' or '500MB', got {value!r}")
+        value = float(found[1]) * _UNITS[found[2].upper().removesuffix("B")]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be bytes, such as '2GB', got {type(value).__name__}")
+    if not 0 < value < 2**60:
+        raise ValueError(f"{name} must be a positive number of bytes, got {value:g}")
+    return int(value)
+
+
+def size_text(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"

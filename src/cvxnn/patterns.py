@@ -32,6 +32,7 @@ from cvxnn.arrays import (
 from cvxnn.bits import WORD, Bits
 from cvxnn.gates import GateDistribution, GaussianGates, PatchGates, SparseGates, draw_gates
 from cvxnn.memory import check_memory, pattern_bytes
+from cvxnn.stored import StoredRows
 from cvxnn.validation import (
     Seed,
     check_array,
@@ -365,7 +366,11 @@ def unit_scale(X: Array) -> np.ndarray:
 
 
 def warn_about_small(
-    X: Array, scale: np.ndarray, names: Sequence[str] | None = None, *, stacklevel: int
+    X: Array | StoredRows,
+    scale: np.ndarray,
+    names: Sequence[str] | None = None,
+    *,
+    stacklevel: int,
 ) -> None:
     """Warn about columns of X that are not zero, but too small to be scaled."""
     largest = largest_entries(X)

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, DTypeLike
 CHUNK = 2**24  # bytes of a chunk, of which two are in memory
 MULTIPLE = 64  # of rows in a chunk: patterns are words of bits
 _TOGETHER = 2**16  # bytes between two rows that are not worth a read of their own
+_BINARY = getattr(os, "O_BINARY", 0)
 
 Step = Callable[[np.ndarray], np.ndarray]  # what is done to the rows of a chunk
 
@@ -102,23 +103,22 @@ class StoredRows:
         """Write chunks of rows (k, d), from whatever source, one after the other into a temporary
         file, which is removed with the rows. `dtype` is that of the first chunk unless given, and
         `folder` that for temporary files."""
-        file = _File(_new_file(folder), temporary=True)
+        file = _File.temporary(folder)
         n_columns, n = None, 0
-        with open(file.path, "wb") as out:
-            for chunk in chunks:
-                rows = np.asarray(chunk)
-                if n_columns is None:
-                    single = rows.dtype == np.float32
-                    dtype = (np.float32 if single else np.float64) if dtype is None else dtype
-                    n_columns = rows.shape[1] if rows.ndim == 2 else 0
-                if rows.ndim != 2 or rows.shape[1] != n_columns or n_columns == 0:
-                    raise ValueError(
-                        f"chunks must be rows of equally many numbers, got shape {rows.shape}"
-                    )
-                rows = np.ascontiguousarray(rows, dtype=dtype)
-                _check_finite(rows, n)
-                out.write(rows.data)
-                n += len(rows)
+        for chunk in chunks:
+            rows = np.asarray(chunk)
+            if n_columns is None:
+                single = rows.dtype == np.float32
+                dtype = (np.float32 if single else np.float64) if dtype is None else dtype
+                n_columns = rows.shape[1] if rows.ndim == 2 else 0
+            if rows.ndim != 2 or rows.shape[1] != n_columns or n_columns == 0:
+                raise ValueError(
+                    f"chunks must be rows of equally many numbers, got shape {rows.shape}"
+                )
+            rows = np.ascontiguousarray(rows, dtype=dtype)
+            _check_finite(rows, n)
+            file.write(rows)
+            n += len(rows)
         if n_columns is None or n == 0:
             raise ValueError("X is empty: there are no rows")
         rows_in_file = cls.__new__(cls)
@@ -286,22 +286,39 @@ class StoredRows:
 
 
 class _File:
-    """An open file, closed with its last user, and removed if it is a temporary one."""
+    """An open file, closed with its last user."""
 
-    def __init__(self, path: Path, temporary: bool = False) -> None:
-        self.path, self.checked = path, False
-        self._handle: int | None = None
+    def __init__(self, path: Path, folder: str | None = None) -> None:
+        self.path, self.folder, self.checked = path, folder, False
+        self._handle = os.open(path, (os.O_RDWR if folder else os.O_RDONLY) | _BINARY)
         self._lock = Lock()  # where there is no `pread`, positions are shared
-        if temporary:
-            weakref.finalize(self, _remove, path, os.getpid())
+        weakref.finalize(self, os.close, self._handle)
+
+    @classmethod
+    def temporary(cls, folder: str | None) -> _File:
+        """A new file, which is removed with its last user. Where open files have names of their
+        own in /proc it loses its name at once, so that even a killed process leaves none behind."""
+        folder = tempfile.gettempdir() if folder is None else folder
+        handle, name = tempfile.mkstemp(prefix="cvxnn-rows-", dir=folder)
+        os.close(handle)
+        file = cls(Path(name), folder)
+        alias = Path(f"/proc/{os.getpid()}/fd/{file._handle}")
+        if alias.exists():
+            os.unlink(name)
+            file.path = alias  # for other processes, as long as this one has it open
+        else:
+            weakref.finalize(file, _remove, Path(name), os.getpid())
+        return file
 
     @property
     def size(self) -> int:
-        return self.path.stat().st_size
+        return os.fstat(self._handle).st_size
 
-    @property
-    def folder(self) -> str:
-        return str(self.path.parent)
+    def write(self, block: np.ndarray) -> None:
+        """At the end."""
+        view = memoryview(block.data).cast("B")
+        while len(view):
+            view = view[os.write(self._handle, view) :]
 
     def read_into(self, block: np.ndarray, offset: int) -> None:
         view = memoryview(block.data).cast("B") if block.size else memoryview(b"")
@@ -313,21 +330,13 @@ class _File:
             done += got
 
     def _read_some(self, view: memoryview, offset: int) -> int:
-        handle = self._open()
         if hasattr(os, "preadv"):
-            return os.preadv(handle, [view], offset)
+            return os.preadv(self._handle, [view], offset)
         with self._lock:
-            os.lseek(handle, offset, os.SEEK_SET)
-            content = os.read(handle, len(view))
+            os.lseek(self._handle, offset, os.SEEK_SET)
+            content = os.read(self._handle, len(view))
         view[: len(content)] = content
         return len(content)
-
-    def _open(self) -> int:
-        with self._lock:
-            if self._handle is None:
-                self._handle = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-                weakref.finalize(self, os.close, self._handle)
-            return self._handle
 
     def __reduce__(self) -> tuple[type[_File], tuple[Path]]:
         return _File, (self.path,)  # whoever made a temporary file removes it
@@ -337,12 +346,6 @@ def _check_finite(block: np.ndarray, first: int) -> None:
     bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
     if len(bad):
         raise ValueError(f"X holds NaN or infinity, first in row {first + bad[0]}")
-
-
-def _new_file(folder: str | None) -> Path:
-    handle, name = tempfile.mkstemp(prefix="cvxnn-rows-", dir=folder)
-    os.close(handle)
-    return Path(name)
 
 
 def _remove(path: Path, process: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,15 +21,19 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
+    _check_feature_names,
     _check_sample_weight,
+    _check_y,
+    check_consistent_length,
     check_is_fitted,
     column_or_1d,
     validate_data,
 )
 
-from cvxnn.arrays import Array, Matrix
+from cvxnn.arrays import Array, Matrix, is_stored
 from cvxnn.certificates import Certificate
 from cvxnn.estimators.docs import describe
+from cvxnn.estimators.placement import place
 from cvxnn.estimators.posing import Fit, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import (
@@ -41,6 +45,7 @@ from cvxnn.estimators.targets import (
     predicted_classes,
     probabilities,
 )
+from cvxnn.memory import check_size_text
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import GateDistribution, warn_about_small
 from cvxnn.problems import CGReLU, CReLU
@@ -48,6 +53,7 @@ from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 from cvxnn.solvers.driver import solve
 from cvxnn.solvers.results import Progress, Solution, Start, Status
+from cvxnn.validation import check_features
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
@@ -134,6 +140,7 @@ class NetworkEstimator(BaseEstimator):
     solver: str | Solver
     tol: float
     max_iter: int | None
+    max_memory: str | int | None
     warm_start: bool
     random_state: Seed
 
@@ -155,6 +162,7 @@ class NetworkEstimator(BaseEstimator):
         "solver": [str, object],
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [None, Interval(Integral, 1, None, closed="left")],
+        "max_memory": [None, str, Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
     }
@@ -174,16 +182,23 @@ class NetworkEstimator(BaseEstimator):
     ) -> tuple[Posing, Rows, np.ndarray]:
         """How the program is posed, the validated rows with encoded targets, and the validated
         targets before encoding."""
-        data, targets = validate_data(
-            self,
-            X,
-            self._flattened(y),
-            accept_sparse="csr",
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=isinstance(self, RegressorMixin),
-            ensure_min_samples=2,
-        )
+        y, numeric = self._flattened(y), isinstance(self, RegressorMixin)
+        X = self._placed(X, y)
+        if is_stored(X):
+            data, self.n_features_in_ = check_features(X), X.shape[1]
+            targets = _check_y(y, multi_output=True, y_numeric=numeric, estimator=self)
+            check_consistent_length(X, targets)
+        else:
+            data, targets = validate_data(
+                self,
+                X,
+                y,
+                accept_sparse="csr",
+                dtype=np.float64,
+                multi_output=True,
+                y_numeric=numeric,
+                ensure_min_samples=2,
+            )
         weight = _check_sample_weight(sample_weight, data, ensure_non_negative=True)
         posing = Posing.of_fit(self, self._targets(targets, weight))
         return posing, posing.rows(data, targets, weight), targets
@@ -191,13 +206,35 @@ class NetworkEstimator(BaseEstimator):
     def _flattened(self, y: ArrayLike) -> ArrayLike:
         return y
 
+    def _placed(self, X: ArrayLike, y: ArrayLike) -> Any:
+        """X, or its rows in a file where max_memory asks for it."""
+        if self.max_memory is None:
+            return X
+        placed = place(
+            X,
+            n_patterns=self.n_patterns,
+            n_outputs=self._n_outputs(np.asarray(y)),
+            cones=self._problem is CReLU,
+            most=check_size_text(self.max_memory, "max_memory"),
+        )
+        if placed is not X:
+            _check_feature_names(self, X, reset=True)
+        return placed
+
+    def _n_outputs(self, y: np.ndarray) -> int:
+        return 1 if y.ndim < 2 else y.shape[1]
+
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
         raise NotImplementedError
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
         """The outputs of the network for raw rows."""
         check_is_fitted(self)
-        if X is not self._validated_rows:
+        if X is self._validated_rows:
+            return self.network_.predict(X)
+        if is_stored(X):
+            X = check_features(X, self.n_features_in_)
+        else:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         return self.network_.predict(X)
 
@@ -323,6 +360,10 @@ class Classification(ClassifierMixin, NetworkEstimator):
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:
         return column_or_1d(y, warn=True)
+
+    def _n_outputs(self, y: np.ndarray) -> int:
+        n_classes = len(np.unique(y))
+        return 1 if n_classes == 2 else n_classes
 
     def _targets(self, y: np.ndarray, weight: np.ndarray) -> Labels:
         check_classification_targets(y)

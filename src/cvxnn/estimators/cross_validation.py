@@ -299,6 +299,7 @@ class _RegressorCV(Regression, CrossValidated):
         solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
+        max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
     ) -> None:
@@ -319,6 +320,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -349,6 +351,7 @@ class _ClassifierCV(Classification, CrossValidated):
         solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
+        max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
     ) -> None:
@@ -369,6 +372,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
 

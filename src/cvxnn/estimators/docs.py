@@ -52,6 +52,10 @@ PARAMETERS = {
     Relative duality gap at which training ends.""",
     "max_iter": """int or None, default=None
     Largest number of iterations; None for the solver's own limit.""",
+    "max_memory": """int, str or None, default=None
+    Bytes that training may take beside X as it is given, for instance "2GB". Where training in
+    memory may need more, the rows of a dense X are written to a temporary file and a gated network
+    is trained from there; see the page on large data. None for no limit.""",
     "warm_start": """bool, default=False
     Start from the weights of the last fit, if its program had the same shape.""",
     "random_state": """int, RandomState instance or None, default=0

@@ -77,6 +77,7 @@ class _PlainRegressor(Regression, _Plain):
         solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
+        max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
     ) -> None:
@@ -91,6 +92,7 @@ class _PlainRegressor(Regression, _Plain):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
 
@@ -115,6 +117,7 @@ class _PlainClassifier(Classification, _Plain):
         solver: str | Solver = "auto",
         tol: float = 1e-4,
         max_iter: int | None = None,
+        max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
     ) -> None:
@@ -129,6 +132,7 @@ class _PlainClassifier(Classification, _Plain):
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
 

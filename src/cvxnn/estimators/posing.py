@@ -27,6 +27,7 @@ from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import GateDistribution, Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.solvers.results import Solution
+from cvxnn.stored import StoredRows
 
 if TYPE_CHECKING:
     from cvxnn.estimators.base import NetworkEstimator
@@ -74,7 +75,7 @@ class Posing:
             seed=seed,
         )
 
-    def rows(self, X: Matrix, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
+    def rows(self, X: Matrix | StoredRows, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
         """Raw rows with encoded targets, one for each row given."""
         weight = np.ones(X.shape[0]) if weight is None else weight
         return Rows(X, self.targets.encode(y), self.targets.row_weights(y, weight))

@@ -10,15 +10,17 @@ W1 (mean / spread).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from cvxnn.arrays import Matrix, largest_entries
+from cvxnn.arrays import Matrix, is_stored, largest_entries
 from cvxnn.estimators.components import Components
 from cvxnn.networks import GatedReLUNetwork, SomeNetwork
 from cvxnn.patterns import SMALLEST
 from cvxnn.protocols import Problem
+from cvxnn.stored import StoredRows
 from cvxnn.threads import cached_property
 
 AGREEMENT = 1e-9  # relative, of numbers computed twice, perhaps on two machines
@@ -29,7 +31,7 @@ _CONSTANT = 1e-13  # a spread below this, relative to the size of the column, is
 class Rows:
     """Rows (n, d), their targets (n, C) and weights (n,)."""
 
-    X: Matrix
+    X: Matrix | StoredRows
     Y: np.ndarray
     weight: np.ndarray
 
@@ -37,7 +39,10 @@ class Rows:
         return len(self.weight)
 
     def merged(self) -> Rows:
-        """Rows of weight zero go; equal rows with equal targets become one, in sorted order."""
+        """Rows of weight zero go; equal rows with equal targets become one, in sorted order. Rows
+        in files stay as they are: to sort them would be to write them again."""
+        if is_stored(self.X):
+            return self if np.all(self.weight > 0) else self.select(self.in_order())
         first, owner = self._contents
         order = self.in_order()
         total = np.bincount(owner[order], weights=self.weight[order], minlength=len(first))
@@ -46,7 +51,10 @@ class Rows:
 
     def in_order(self) -> np.ndarray:
         """The rows of positive weight, sorted by content, and equal rows by weight: the same
-        sequence in whatever order the rows are given."""
+        sequence in whatever order the rows are given. Rows in files are in the order of the file.
+        """
+        if is_stored(self.X):
+            return np.flatnonzero(self.weight > 0)
         order = np.lexsort((self.weight, self._contents[1]))
         return order[self.weight[order] > 0]
 
@@ -60,7 +68,8 @@ class Rows:
         return first, owner.reshape(-1)
 
     def select(self, rows: np.ndarray) -> Rows:
-        return Rows(self.X[rows], self.Y[rows], self.weight[rows])
+        X = self.X.select(rows) if is_stored(self.X) else self.X[rows]
+        return Rows(X, self.Y[rows], self.weight[rows])
 
 
 def _distinct_sparse(X: csr_array, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -90,8 +99,10 @@ class Scaling:
     spread: np.ndarray
 
     @classmethod
-    def of(cls, X: Matrix, weight: np.ndarray, centre: bool) -> Scaling:
+    def of(cls, X: Any, weight: np.ndarray, centre: bool) -> Scaling:
         share = weight / weight.sum()
+        if is_stored(X):
+            return cls._of_stored(X, share, centre)
         if not isinstance(X, np.ndarray):
             mean = np.zeros(X.shape[1])
             size = largest_entries(X)
@@ -105,8 +116,30 @@ class Scaling:
         scaled = X / size
         mean = share @ scaled
         spread = np.sqrt(share @ (scaled - (mean if centre else 0.0)) ** 2)
+        return cls._of_moments(size, scaled[0], mean, spread, centre)
+
+    @classmethod
+    def _of_stored(cls, X: StoredRows, share: np.ndarray, centre: bool) -> Scaling:
+        """The same in three passes over the file."""
+        size = largest_entries(X)
+        size = np.where(size > 0, size, 1.0)
+        mean = sum(share[rows] @ (chunk / size) for rows, chunk in X.chunks())
+        origin = mean if centre else 0.0
+        squares = sum(share[rows] @ (chunk / size - origin) ** 2 for rows, chunk in X.chunks())
+        return cls._of_moments(size, X[:1][0] / size, mean, np.sqrt(squares), centre)
+
+    @classmethod
+    def _of_moments(
+        cls,
+        size: np.ndarray,
+        first: np.ndarray,
+        mean: np.ndarray,
+        spread: np.ndarray,
+        centre: bool,
+    ) -> Scaling:
+        """From what columns are after a division by their size; `first` is the first row."""
         constant = spread <= _CONSTANT
-        mean = np.where(constant, scaled[0], mean)  # exactly, so that it becomes zero
+        mean = np.where(constant, first, mean)  # exactly, so that it becomes zero
         spread = np.where(constant, 1.0, spread)
         return cls(size * mean if centre else np.zeros_like(mean), size * spread)
 
@@ -120,7 +153,9 @@ class Scaling:
         small = self.spread < SMALLEST
         return Scaling(np.where(small, 0.0, self.mean), np.where(small, 1.0, self.spread))
 
-    def apply(self, X: Matrix) -> Matrix:
+    def apply(self, X: Any) -> Any:
+        if is_stored(X):
+            return X.scaled(self.mean, self.spread)
         if not isinstance(X, np.ndarray):
             return X.multiply(1 / self.spread).tocsr()
         return (X - self.mean) / self.spread

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cvxnn.arrays import Array, is_sparse
+from cvxnn.arrays import Array, is_sparse, is_stored
 from cvxnn.memory import DOUBLE, check_memory, problem_bytes, weight_bytes
 from cvxnn.protocols import Problem
 
 
 def check_size(X: Array, p: int, *, cones: bool, copies: int = 0) -> None:
     """Refuse a problem that will not fit into memory, before it is made."""
-    (n, d), dense = X.shape, not is_sparse(X)
+    (n, d), dense = X.shape, not (is_sparse(X) or is_stored(X))
     need = problem_bytes(n, d, p, dense=dense, cones=cones) + (
         DOUBLE * copies * n * d if dense else 0
     )

@@ -12,6 +12,7 @@ from typing import Any
 from cvxnn import budget, threads
 from cvxnn.arrays import Array, Weights
 from cvxnn.budget import Budget
+from cvxnn.memory import TooLargeError, check_size_text, size_text
 from cvxnn.problems import check_weights_fit
 from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
@@ -47,6 +48,7 @@ _OWN_OPTIONS = (
     "stop",
     "max_iter",
     "max_seconds",
+    "max_memory",
     "warm_start",
     "callback",
     "on_failure",
@@ -63,6 +65,7 @@ def solve(
     stop: str = "gap",
     max_iter: int | None = None,
     max_seconds: float | None = None,
+    max_memory: str | int | None = None,
     warm_start: Weights | Solution | Start | None = None,
     callback: Callable[[Progress], object] | None = None,
     on_failure: str = "warn",
@@ -86,6 +89,9 @@ def solve(
     max_iter, max_seconds : limits. A run ends in time: it keeps back what its certificate takes,
         and whatever cannot be interrupted is predicted to take half a second at most, or 5 % of
         the limit.
+    max_memory : bytes, or a text such as "500MB", that the run may take beside the problem itself.
+        "auto" then takes R-FISTA where Newton may need more. A run that is predicted to need more
+        is an error. For data that do not fit at all, see `StoredRows`.
     warm_start : weights or a `Solution` to start from; a solution of the same method also hands
         on its step size, multipliers and the like, and so does `solution.start()`, which holds
         none of the data. "direct", "lsmr", "decomposition" and "cvxpy" always begin afresh.
@@ -116,6 +122,8 @@ def solve(
     interval = _interval(checkpoint, checkpoint_seconds)
     limit = Budget(math.inf if max_seconds is None else float(max_seconds))
     with threads.single_blas(), budget.spend(limit) as spent:
+        if max_memory is not None:
+            solver = _within(check_size_text(max_memory, "max_memory"), problem, solver)
         method = _make_solver(problem, solver, options)
         _check_capabilities(problem, method, stop)
         further = getattr(method, "further_bytes", None)
@@ -193,6 +201,24 @@ def choose(problem: Problem) -> Solver:
         return Newton()
     decomposition = ConeDecomposition()
     return decomposition if problem.lam == 0 and decomposition.handles(problem) else AL()
+
+
+def _within(most: int, problem: Problem, solver: str | Solver) -> str | Solver:
+    """The solver, or the leanest one for "auto", if a run of it takes so many bytes at most."""
+    (blocks, d, C), n = problem.weight_shape, problem.operator.n
+    automatic = solver == "auto"
+    first = choose(problem) if automatic else _make_solver(problem, solver, {})
+    tried = [first, RFISTA()] if automatic and _handles(RFISTA(), problem) else [first]
+    for method in tried:
+        scratch = getattr(method, "scratch", RFISTA.scratch)
+        need = scratch(n, d, blocks, C)
+        if need <= most:
+            return method.name if automatic else solver
+    raise TooLargeError(
+        f"max_memory={size_text(most)} is too little: a run of {tried[-1].name!r} with n = {n:,}, "
+        f"d = {d:,}, {blocks:,} blocks and {C} outputs may take {size_text(need)} beside the "
+        "problem; take fewer patterns"
+    )
 
 
 def _terms(problem: Problem) -> str:

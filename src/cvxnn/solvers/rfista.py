@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 from cvxnn.arrays import Array, array_namespace
+from cvxnn.memory import DOUBLE
 from cvxnn.penalties import Penalty
 from cvxnn.protocols import Composite, Problem
 from cvxnn.smooth import Point, Smooth
@@ -41,6 +42,7 @@ UNREAD: dict[str, tuple[str, ...]] = {
     "warm": ("grow", "tightness"),
     "fixed": ("shrink", "grow", "tightness", "max_backtracks"),
 }
+VECTORS, WEIGHTS = 24, 16  # numbers of arrays (n, C) and (p, d, C) in a run, at most
 SLACK = 1e-9  # of the line search, relative: more than rounding, too little to matter otherwise
 
 
@@ -108,6 +110,12 @@ class RFISTA:
         for name in UNREAD[self.step]:
             if getattr(self, name) != getattr(RFISTA, name):
                 raise ValueError(f"{name} is given, but step={self.step!r} does not read it")
+
+    @staticmethod
+    def scratch(n: int, d: int, p: int, C: int) -> int:
+        """Bytes that a run takes at most, beside the problem: predictions and residuals of a few
+        points, those of its certificate, and the weights of these points."""
+        return DOUBLE * (VECTORS * n * C + WEIGHTS * p * d * C)
 
     def handles(self, problem: Problem) -> bool:
         """Every penalty has a prox; cones are for other methods."""

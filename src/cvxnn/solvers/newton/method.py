@@ -47,7 +47,13 @@ from cvxnn.solvers.newton.blocks import (
     row_norms,
     single_rows,
 )
-from cvxnn.solvers.newton.systems import Linearisation, largest_square, leading_columns
+from cvxnn.solvers.newton.systems import (
+    MASK_ENTRIES,
+    MAX_ENTRIES,
+    Linearisation,
+    largest_square,
+    leading_columns,
+)
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import offers
 
@@ -93,6 +99,13 @@ class Newton:
 
     name: ClassVar[str] = "newton"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 5000}
+
+    @staticmethod
+    def scratch(n: int, d: int, p: int, C: int) -> int:
+        """Bytes that a run takes at most, beside the problem: X in single precision, for every
+        output a preconditioner, and predictions and weights of a few points."""
+        kept = C * min(n * p, MAX_ENTRIES) + C * n * d
+        return 4 * (n * d + kept + MASK_ENTRIES) + RFISTA.scratch(n, d, p, C)
 
     def handles(self, problem: Problem) -> bool:
         """Problems with the neurons' norms, whose prox is in here, and a loss with a Hessian. The
