@@ -255,8 +255,8 @@ class Patterns:
         n_rows = min(n, max(1, _CHECK_FLOPS // (2 * d * len(self))))
         rows = np.linspace(0, n - 1, n_rows).astype(int)
         data, scale = to_numpy(X, keep_sparse=True), np.abs(self.gates).max(axis=0)
-        for block in blocks(n_rows, _BLOCK // max(d, len(self))):
-            some = data[rows[block]].astype(np.float64)
+        for block in blocks(n_rows, _BLOCK // 8 // max(d, len(self))):
+            some = data[rows[block]].astype(np.float64, copy=False)
             product = some @ self.gates + self.gate_bias
             size = abs(some).sum(axis=1)[:, None] * scale
             clear = np.abs(product) > 1e-6 * (size + np.abs(self.gate_bias))

@@ -77,7 +77,6 @@ class StoredRows:
         self.shape: tuple[int, int] = (size // self._row_bytes, n_columns)
         self._columns_stored, self._steps, self.dtype = n_columns, (), self._stored
         self.chunk_rows = max(1, CHUNK // self._row_bytes // MULTIPLE) * MULTIPLE
-        self._buffers: list[np.ndarray] = []
 
     _steps: tuple[Step, ...]
 
@@ -162,7 +161,7 @@ class StoredRows:
     def then(self, step: Step, *, columns: int = 0, dtype: DTypeLike | None = None) -> Self:
         """The same rows, with `step` done to every chunk; it may add `columns`."""
         other = copy(self)
-        other._steps, other._buffers = (*self._steps, step), []
+        other._steps = (*self._steps, step)
         other.shape = (self.shape[0], self.shape[1] + columns)
         other.dtype = self.dtype if dtype is None else np.dtype(dtype)
         return other
@@ -201,7 +200,9 @@ class StoredRows:
         """The same rows in a file of their own, if there is something left to do to them."""
         if not self._steps:
             return self
-        return self.from_chunks((rows for _, rows in self.chunks()), self.dtype, self._file.folder)
+        made = self.from_chunks((rows for _, rows in self.chunks()), self.dtype, self._file.folder)
+        self._file.buffers.clear()  # passes now are over the new file
+        return made
 
     def check_finite(self) -> None:
         """Raise unless all numbers of the file are finite; the rows are read once for that."""
@@ -259,12 +260,13 @@ class StoredRows:
                     then = parts[k + 1]
                     coming = reader.submit(self._read, then.start, then.stop, buffers[(k + 1) % 2])
                 yield rows, self._done(block)
-        self._buffers += buffers
+        self._file.buffers += buffers
 
     def _buffer(self) -> np.ndarray:
-        """Of a chunk; those of earlier passes are used again, whose memory is there already."""
+        """Of a chunk; those of earlier passes over the file are used again, whose memory is there
+        already."""
         try:
-            return self._buffers.pop()
+            return self._file.buffers.pop()
         except IndexError:
             rows = min(self.chunk_rows, len(self))
             return np.empty((rows, self._columns_stored), dtype=self._stored)
@@ -281,15 +283,13 @@ class StoredRows:
             block = step(block)
         return block
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_buffers": []}
-
 
 class _File:
     """An open file, closed with its last user."""
 
     def __init__(self, path: Path, folder: str | None = None) -> None:
         self.path, self.folder, self.checked = path, folder, False
+        self.buffers: list[np.ndarray] = []  # of chunks, for the next pass
         self._handle = os.open(path, (os.O_RDWR if folder else os.O_RDONLY) | _BINARY)
         self._lock = Lock()  # where there is no `pread`, positions are shared
         weakref.finalize(self, os.close, self._handle)

@@ -61,7 +61,7 @@ def in_memory_bytes(n: int, d: int, p: int, C: int) -> int:
 def in_file_bytes(n: int, d: int, p: int, C: int) -> int:
     """What a fit with rows in a file takes at most: bits, as they are and of the active patterns,
     chunks as they are read and as columns are scaled, and what R-FISTA needs."""
-    return n * p // 4 + 5 * CHUNK + RFISTA.scratch(n, d + 1, p, C)
+    return n * p // 4 + 8 * CHUNK + RFISTA.scratch(n, d + 1, p, C)
 
 
 def _what_fits(n: int, d: int, C: int, most: int) -> str:
