@@ -21,6 +21,7 @@ import pytest
 import cvxnn
 from conftest import make_data
 from cvxnn import modelfile
+from cvxnn.bits import Bits
 from cvxnn.certificates import Multipliers
 from cvxnn.estimators.rows import Scaling
 from cvxnn.networks import NETWORKS
@@ -113,7 +114,7 @@ def with_row_weights(factors):
 
 def with_mask(make):
     def change(problem):
-        object.__setattr__(problem.patterns, "mask", make(problem.patterns.mask.copy()))
+        object.__setattr__(problem.patterns, "bits", Bits.of(make(problem.patterns.mask.copy())))
 
     return lambda s: other_problem(s, change)
 

@@ -116,6 +116,16 @@ def _of_process() -> int | None:
     return max(limit - int(pages[0].split()[0]) * resource.getpagesize(), 0)
 
 
+def used() -> int | None:
+    """Bytes of memory that this process has; None if the system does not say."""
+    pages = _lines(_FILES / "self" / "statm")
+    if not pages:
+        return None
+    import resource
+
+    return int(pages[0].split()[1]) * resource.getpagesize()
+
+
 def _number(folder: Path, *names: str) -> int | None:
     for name in names:
         lines = _lines(folder / name)

@@ -59,9 +59,9 @@ class StoredRows:
         *,
         offset: int = 0,
     ) -> None:
-        self._take(_File(Path(path)), n_columns, dtype, offset)
+        self._take(RawFile(Path(path)), n_columns, dtype, offset)
 
-    def _take(self, file: _File, n_columns: int, dtype: DTypeLike, offset: int) -> None:
+    def _take(self, file: RawFile, n_columns: int, dtype: DTypeLike, offset: int) -> None:
         self._file, self._offset, self._stored = file, offset, np.dtype(dtype)
         if self._stored not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise TypeError(f"rows in files are float32 or float64, got {self._stored}")
@@ -102,7 +102,7 @@ class StoredRows:
         """Write chunks of rows (k, d), from whatever source, one after the other into a temporary
         file, which is removed with the rows. `dtype` is that of the first chunk unless given, and
         `folder` that for temporary files."""
-        file = _File.temporary(folder)
+        file = RawFile.temporary(folder)
         n_columns, n = None, 0
         for chunk in chunks:
             rows = np.asarray(chunk)
@@ -284,7 +284,7 @@ class StoredRows:
         return block
 
 
-class _File:
+class RawFile:
     """An open file, closed with its last user."""
 
     def __init__(self, path: Path, folder: str | None = None) -> None:
@@ -295,7 +295,7 @@ class _File:
         weakref.finalize(self, os.close, self._handle)
 
     @classmethod
-    def temporary(cls, folder: str | None) -> _File:
+    def temporary(cls, folder: str | None) -> RawFile:
         """A new file, which is removed with its last user. Where open files have names of their
         own in /proc it loses its name at once, so that even a killed process leaves none behind."""
         folder = tempfile.gettempdir() if folder is None else folder
@@ -338,8 +338,8 @@ class _File:
         view[: len(content)] = content
         return len(content)
 
-    def __reduce__(self) -> tuple[type[_File], tuple[Path]]:
-        return _File, (self.path,)  # whoever made a temporary file removes it
+    def __reduce__(self) -> tuple[type[RawFile], tuple[Path]]:
+        return RawFile, (self.path,)  # whoever made a temporary file removes it
 
 
 def _check_finite(block: np.ndarray, first: int) -> None:

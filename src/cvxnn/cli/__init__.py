@@ -18,6 +18,7 @@ from cvxnn import __version__
 from cvxnn.cli.options import (
     DATA,
     LEARNING,
+    MEMORY,
     MODEL,
     READING,
     SAFE_CSV,
@@ -58,6 +59,7 @@ def main() -> None:
 @DATA
 @output("model.cvxnn", "The model file.")
 @LEARNING
+@MEMORY
 @number("--alpha", None, "Strength of the penalty; by cross-validation unless given.", min=0)
 @click.option(
     "--folds",

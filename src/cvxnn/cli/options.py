@@ -64,6 +64,15 @@ def columns(context: click.Context, parameter: click.Parameter, incomplete: str)
     return []
 
 
+def _size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    from cvxnn.memory import check_size_text
+
+    try:
+        return None if value is None else check_size_text(value, "--memory")
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def refuse_unread(why: str, *names: str) -> None:
     """Refuse options that were given but would have no effect."""
     context = click.get_current_context()
@@ -163,6 +172,13 @@ def kind(help: str) -> Callable[[Decorated], Decorated]:
     )
 
 
+MEMORY = click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=_size,
+    help="Memory to keep to, such as 2GB: DATA is read in pieces, and rows that do not fit are "
+    "trained on in a temporary file (--model gated).",
+)
 SEED = seed("Seed for held-out rows, patterns and folds. The same seed gives the same model.")
 TOL = number("--tol", 1e-4, "Relative duality gap at which training ends.", min=0)
 LEARNING = _together(

@@ -13,9 +13,11 @@ from cvxnn.cli.pictures import check_matplotlib, save_plot
 from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.files import write_atomically
+from cvxnn.memory import used
 from cvxnn.tables.model import Model
 from cvxnn.tables.paths import fit_path
 from cvxnn.tables.reading import read_table
+from cvxnn.tables.spilling import spill_table
 from cvxnn.tables.table import count, write_csv
 
 
@@ -47,12 +49,15 @@ def fit(
     checkpoint: Path | None,
     delimiter: str | None,
     encoding: str | None,
+    memory: int | None,
     **settings: Unpack[Learning],
 ) -> int:
     if checkpoint == output:
         raise Failure(f"--checkpoint and --output are both {output}", BAD_INPUT)
-    table = read_table(data, delimiter=delimiter, encoding=encoding)
+    reading = read_table if memory is None else spill_table
+    table = reading(data, delimiter=delimiter, encoding=encoding)
     target = named_target(target, table)
+    limit: dict[str, object] = {} if memory is None else {"max_memory": _left_of(memory)}
     if checkpoint is not None and checkpoint.exists():
         console.say(f"continuing from {checkpoint}")
     console.say(f"{data}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
@@ -72,6 +77,7 @@ def fit(
                 on_fold=bars.count("fold"),
                 checkpoint=checkpoint,
                 **choosing,
+                **limit,
                 **settings,
             )
         except KeyboardInterrupt:
@@ -93,6 +99,11 @@ def fit(
     console.say(f"written to {output}")
     console.result({"model": str(output), **about(model)})
     return exit_code(model)
+
+
+def _left_of(memory: int) -> int:
+    """What training may take of the memory of the process."""
+    return max(memory - (used() or 0), 1)
 
 
 def _at_the_edge(estimator: NetworkEstimator) -> bool:

@@ -23,21 +23,16 @@ FEWEST = 10  # patterns: with fewer there is no point in a fit
 
 
 def place(X: Any, *, n_patterns: int, n_outputs: int, cones: bool, most: int) -> Any:
-    """X itself if a fit in memory takes `most` bytes at most, beside X as it is given; else its
-    rows in a temporary file. Raises where not even that is enough."""
-    if is_stored(X):
-        in_memory = False
-    elif issparse(X) or len(getattr(X, "shape", ())) != 2:
-        return X
-    else:
-        n, d = X.shape
-        in_memory = in_memory_bytes(n, d, n_patterns, n_outputs) <= most
-    if in_memory:
+    """X itself, or rows of a file in memory, if a fit takes `most` bytes at most, beside X as it is
+    given; else its rows in a temporary file. Raises where not even that is enough."""
+    if issparse(X) or len(getattr(X, "shape", ())) != 2:
         return X
     n, d = X.shape
+    need = in_memory_bytes(n, d, n_patterns, n_outputs) + (8 * n * d if is_stored(X) else 0)
+    if need <= most:
+        return X[:] if is_stored(X) else X
     sizes = f"{n:,} rows x {d} columns"
     if cones:
-        need = in_memory_bytes(n, d, n_patterns, n_outputs)
         raise TooLargeError(
             f"max_memory={size_text(most)} is too little for a ReLU network on {sizes}: its cones "
             f"need the rows in memory, about {size_text(need)} in all; train a gated network, or "

@@ -30,7 +30,7 @@ def content_of(model: Model) -> Content:
     }
     if isinstance(estimator, CrossValidated):
         fitted["best_index"] = int(estimator.best_index_)
-    description = {
+    description: dict[str, object] = {
         "estimator": type(estimator).__name__,
         "parameters": _data_only(estimator.get_params()),
         "fitted": fitted,
@@ -42,6 +42,8 @@ def content_of(model: Model) -> Content:
         "notes": list(model.notes),
         "versions": model.versions or {},
     }
+    if not model.merged:
+        description["merged"] = False
     return Content(estimator.network_, description, _arrays(model))
 
 

@@ -23,9 +23,10 @@ import numpy as np
 
 import cvxnn
 from cvxnn import estimators, modelfile
+from cvxnn.arrays import is_stored
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import NetworkEstimator, Watch, train
-from cvxnn.estimators.posing import Posing
+from cvxnn.estimators.posing import Fit, Posing
 from cvxnn.estimators.rows import Numbers, Rows
 from cvxnn.estimators.targets import Labels
 from cvxnn.improvement import improve
@@ -33,13 +34,16 @@ from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.networks import NETWORKS, TwoLayerNetwork
 from cvxnn.problems import lambda_max
 from cvxnn.pruning import prune
+from cvxnn.rounding import Ball
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.results import Progress, Solution, Status
+from cvxnn.stored import StoredRows
 from cvxnn.tables.description import content_of
 from cvxnn.tables.encoding import MAX_CATEGORIES, Encoder
 from cvxnn.tables.estimation import KINDS, make_estimator, scores_by_part
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
 from cvxnn.tables.restoration import restored
+from cvxnn.tables.spilling import encoded_rows
 from cvxnn.tables.table import Table, TableError
 from cvxnn.validation import check_choice
 from cvxnn.verification.checks import Verification, verify_network
@@ -52,6 +56,7 @@ _OLD_FILE = (
 # A claimed objective is this much, relative, above the one that was found, so that a check on
 # another machine, whose last bits may differ, still confirms it.
 MARGIN = 2.0**-46
+WIDE_MARGIN = 1e-9  # the same where the objective was computed in floating point
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +77,8 @@ class Model:
     scores : the scores by name, for "training" and "held out".
     notes : what was done to the data, in words.
     versions : those of cvxnn and of the packages it was trained with.
+    merged : whether equal rows are one row of the program, in sorted order; rows that were trained
+        on in a file are as they are in the table.
     status : how training ended; None for a model from a file.
     """
 
@@ -87,6 +94,7 @@ class Model:
     versions: dict[str, str] | None = None
     multipliers: Multipliers | None = None
     numbers: Numbers | None = None
+    merged: bool = True
     status: Status | None = None
 
     @property
@@ -168,12 +176,15 @@ class Model:
             target=data.target,
             rows=data.rows,
             fingerprint=fingerprint_of(X, y, weights),
-            scores=scores_by_part(estimator, data.part(TRAINED), data.part(HELD_OUT)),
+            scores=scores_by_part(estimator, (X, y, weights), data.part(HELD_OUT)),
             notes=data.notes,
             versions=_versions(),
             numbers=found.posed.numbers,
+            merged=found.solution.problem.operator.in_memory,
             **_outcome(found.solution),
         )
+        if not model.merged:
+            return model._with_margin(X, found)
         return model._claiming(model._posed(table))
 
     # -- use
@@ -211,7 +222,8 @@ class Model:
                 f"{len(self.rows)}: give that one"
             )
         some = table.select(self.rows == part)
-        return self.encoder.encode(some)[0], self.target.values(some), self.target.weights(some)
+        X = encoded_rows(self.encoder, some) if table.in_files else self.encoder.encode(some)[0]
+        return X, self.target.values(some), self.target.weights(some)
 
     def verify(self, table: Table) -> Verification:
         """Check the bounds of the certificate on the table that the model was trained on, by code
@@ -302,7 +314,8 @@ class Model:
         targets = posing.targets
         if isinstance(targets, Labels) and not np.array_equal(np.unique(y), targets.classes):
             raise ModelFileError(f"the model's classes are not those of its rows in {table.source}")
-        rows = posing.rows(X, y, weights).merged()
+        rows = posing.rows(X[:] if is_stored(X) else X, y, weights)
+        rows = rows.merged() if self.merged else rows
         again = posing.numbers(rows)
         numbers = again if self.numbers is None else self.numbers
         if not len(self.mask) == len(rows) == len(numbers.row_weight):
@@ -342,6 +355,19 @@ class Model:
         objective = max(found, claim.lower_bound) * (1 + MARGIN)
         own = objective if posed.program.cones else None
         estimator.certificate_ = replace(claim, objective=objective, network_objective=own)
+        return replace(self, estimator=estimator)
+
+    def _with_margin(self, X: StoredRows, found: Fit) -> Model:
+        """The model with a certificate whose objective is computed in floating point, for the
+        network as it will be in the file, with far more of a margin than rounding needs: without
+        rounding it would take hours for as many rows as there are in files."""
+        estimator, claim, posed = _copy(self.estimator), self.certificate, found.posed
+        Z = posed.numbers.targets.apply(self.network.predict(X).reshape(len(X), -1))
+        problem, U = posed.problem, posed.problem.check_weights(found.solution.weights)
+        bias = np.zeros(Z.shape[1]) if problem.output_bias else None  # it is part of Z
+        value = problem.loss.value_above(Ball(Z), bias) + problem.penalty.value(U)
+        objective = max(value, claim.objective) * (1 + WIDE_MARGIN)
+        estimator.certificate_ = replace(claim, objective=objective)
         return replace(self, estimator=estimator)
 
     # -- files

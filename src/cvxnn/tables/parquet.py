@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ import numpy as np
 
 from cvxnn.files import too_large
 from cvxnn.tables.table import TableError, check_cells, text_or_missing
+
+_INDEX = r"__index_level_\d+__"  # the names that pandas gives to an index
 
 if TYPE_CHECKING:
     import pyarrow
@@ -35,12 +38,35 @@ def read_columns(path: Path, content: bytes, most: int) -> tuple[list[str], list
     except (pyarrow.ArrowException, OSError) as error:
         raise TableError(f"{path} is a damaged Parquet file: {_first_line(error)}") from error
     names = [str(name) for name in data.column_names]
-    index = [k for k, name in enumerate(names) if re.fullmatch(r"__index_level_\d+__", name)]
+    index = [k for k, name in enumerate(names) if re.fullmatch(_INDEX, name)]
     data = data.drop_columns([names[k] for k in index]) if index else data
     names = [name for k, name in enumerate(names) if k not in index]
     if data.num_rows == 0:
         raise TableError(f"{path} has columns, but no rows")
     return names, [_arrow_column(path, name, data.column(k)) for k, name in enumerate(names)]
+
+
+def arrow_batches(path: Path, rows: int) -> Iterator[tuple[list[str], list[np.ndarray]]]:
+    """Names and columns of a Parquet file, so many rows at a time."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise TableError(
+            f"{path} is a Parquet file, which needs pyarrow: pip install 'cvxnn[data]'"
+        ) from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=rows, use_threads=False):
+                kept = [
+                    (str(name), pyarrow.chunked_array([column]))
+                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                    if not re.fullmatch(_INDEX, str(name))
+                ]
+                names = [name for name, _ in kept]
+                yield names, [_arrow_column(path, name, column) for name, column in kept]
+    except (pyarrow.ArrowException, OSError) as error:
+        raise TableError(f"{path} is a damaged Parquet file: {_first_line(error)}") from error
 
 
 def _check_parquet(path: Path, facts: FileMetaData, most: int) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.model_selection import train_test_split
 
+from cvxnn.arrays import is_stored, row_blocks
+from cvxnn.stored import StoredRows
 from cvxnn.tables.encoding import Encoder, comma_notes
+from cvxnn.tables.spilling import encoded_rows
 from cvxnn.tables.table import Table, TableError, count, listed, number_text, short
 from cvxnn.validation import check_choice, check_flag, check_integer, check_number
 
 TASKS = ("classification", "regression")
 MAX_CLASSES = 10  # up to so many different whole numbers are classes, unless the task is given
 TRAINED, HELD_OUT, LEFT_OUT = 0, 1, 2  # what became of a row
+_FINGERS = 20_000  # rows that are hashed at a time
 
-Part = tuple[np.ndarray, np.ndarray, np.ndarray | None]  # features, targets, weights
+Part = tuple[Any, np.ndarray, np.ndarray | None]  # features, targets, weights
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ class TrainingData:
     notes : what was done to the data, in words.
     """
 
-    X: np.ndarray
+    X: np.ndarray | StoredRows
     y: np.ndarray
     weights: np.ndarray | None
     rows: np.ndarray
@@ -130,7 +135,7 @@ class TrainingData:
         # made from the training rows alone, so that the held-out rows are new to the model
         training = present.select(~held_out)
         encoder, about = Encoder.of(training, used, impute=impute, max_categories=max_categories)
-        X, _ = encoder.encode(present)
+        X = encoded_rows(encoder, present) if table.in_files else encoder.encode(present)[0]
         notes += _about_target(present, aim)
         rows = np.full(len(table), LEFT_OUT)
         rows[~left_out] = np.where(held_out, HELD_OUT, TRAINED)
@@ -139,7 +144,8 @@ class TrainingData:
     def part(self, which: int) -> Part:
         chosen = self.rows[self.rows != LEFT_OUT] == which
         weights = None if self.weights is None else self.weights[chosen]
-        return self.X[chosen], self.y[chosen], weights
+        X = self.X.select(chosen) if is_stored(self.X) and not chosen.all() else self.X
+        return X if is_stored(X) else X[chosen], self.y[chosen], weights
 
 
 def _about_target(table: Table, target: Target) -> list[str]:
@@ -238,8 +244,10 @@ def _held_out(y: np.ndarray, share: float, seed: int, stratify: bool) -> np.ndar
     return held_out
 
 
-def fingerprint_of(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(X).tobytes())
+def fingerprint_of(X: Any, y: np.ndarray, weights: np.ndarray | None) -> str:
+    digest = hashlib.sha256()
+    for _, rows in row_blocks(X, _FINGERS):
+        digest.update(np.ascontiguousarray(rows).tobytes())
     digest.update("\0".join(map(str, y.tolist())).encode())
     digest.update(b"" if weights is None else np.ascontiguousarray(weights).tobytes())
     return digest.hexdigest()

@@ -30,7 +30,7 @@ from cvxnn.tables.table import (
 _UNNAMED = re.compile(r"Unnamed: \d+")  # what pandas calls columns without a name
 DELIMITERS = (",", ";", "\t", "|")
 SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".parquet", ".gz")  # of the files of tables
-_FOREIGN = {  # beginnings of other files that are often mistaken for tables
+FOREIGN = {  # beginnings of other files that are often mistaken for tables
     b"PK\x03\x04": "a zip archive or an Excel file: save the sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an old Excel file: save the sheet as CSV",
     b"%PDF": "a PDF file",
@@ -75,7 +75,7 @@ def read_table(
         names, columns = read_columns(path, content, most)
         n_rows = len(columns[0]) if columns else 0
         return _named(path, names, columns, np.arange(n_rows) + 1)
-    for beginning, what in _FOREIGN.items():
+    for beginning, what in FOREIGN.items():
         if content[:100].lstrip().lower().startswith(beginning.lower()):
             raise TableError(f"{path} is {what}")
     if _MODEL_FILE.match(content[: 2**20]):
@@ -114,7 +114,7 @@ def _decoded(path: Path, content: bytes, encoding: str | None) -> str:
 
 def _read_text(path: Path, text: str, delimiter: str | None, most: int) -> Table:
     if delimiter is None:
-        delimiter = _find_delimiter(path, text)
+        delimiter = find_delimiter(path, text)
     delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise TableError(f"the delimiter must be one character, got {delimiter!r}")
@@ -124,11 +124,7 @@ def _read_text(path: Path, text: str, delimiter: str | None, most: int) -> Table
         raise TableError(f"{path} is empty")
     (_, header), *body = records
     for number, fields in body:
-        if len(fields) != len(header):
-            raise TableError(
-                f"{path}, row {number}: {count(len(fields), 'field')}, but the header has "
-                f"{len(header)}"
-            )
+        same_fields(path, number, fields, header)
     if not body:
         raise TableError(f"{path} has a header, but no rows")
     counted = header == [str(k) for k in range(len(header))]  # names of some programs
@@ -142,6 +138,13 @@ def _read_text(path: Path, text: str, delimiter: str | None, most: int) -> Table
     ]
     rows = np.array([number for number, _ in body])
     return replace(_named(path, header, columns, rows), decimal_comma=delimiter != ",")
+
+
+def same_fields(path: Path, number: int, fields: list[str], header: list[str]) -> None:
+    if len(fields) != len(header):
+        raise TableError(
+            f"{path}, row {number}: {count(len(fields), 'field')}, but the header has {len(header)}"
+        )
 
 
 def _records(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
@@ -184,7 +187,7 @@ def _reason(text: str, delimiter: str, header: list[str]) -> str:
     return f"column {name} has {len(field):,} characters, and at most {most:,} are read{lines}"
 
 
-def _find_delimiter(path: Path, text: str) -> str:
+def find_delimiter(path: Path, text: str) -> str:
     """The delimiter that is most frequent in the header, outside quotes."""
     beginning = re.sub(r'"[^"]*"', "", text[:100_000])
     header = next((line for line in re.split("[\r\n]", beginning) if line.strip()), "")

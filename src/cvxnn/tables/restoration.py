@@ -43,6 +43,7 @@ class Fields(TypedDict):
     versions: dict[str, str]
     multipliers: Multipliers | None
     numbers: Numbers | None
+    merged: bool
 
 
 def restored(content: Content) -> Fields:
@@ -81,6 +82,7 @@ def restored(content: Content) -> Fields:
             arrays, n_rows, network.n_features, outputs, described["parameters"].get("n_components")
         ),
         "multipliers": _restored_multipliers(arrays, 2 * n_patterns * outputs, n_rows),
+        "merged": check_flag(described.get("merged", True), "merged"),
         "scores": scores,
         "notes": tuple(map(_text, described["notes"])),
         "versions": {_text(name): _text(number) for name, number in described["versions"].items()},

@@ -34,13 +34,14 @@ class Table:
     """Named columns of equal length.
 
     columns : name -> an object array of texts (None is missing) or a float array (NaN is missing).
+        Those of a large table are in files and loaded when asked for (see `spilling`).
     source : the name of the table in messages.
     row_numbers : the numbers of the rows in the file; None for 1, 2, ...
     decimal_comma : whether texts such as 1,5 are numbers, in columns without decimal points.
     notes : what was done to make sense of the file, in words.
     """
 
-    columns: dict[str, np.ndarray]
+    columns: Mapping[str, np.ndarray]
     source: str = "the table"
     row_numbers: np.ndarray | None = None
     decimal_comma: bool = False
@@ -50,6 +51,8 @@ class Table:
     )  # columns that `_parsed` has already parsed
 
     def __post_init__(self) -> None:
+        if self.in_files:
+            return
         for name, values in self.columns.items():
             if not isinstance(values, np.ndarray) or values.dtype not in (object, np.float64):
                 raise TypeError(f"column {name!r} must be an array of texts or of floats")
@@ -57,7 +60,14 @@ class Table:
                 raise ValueError(f"column {name!r} has shape {values.shape}, not ({len(self)},)")
 
     def __len__(self) -> int:
+        if self.in_files:
+            return self.columns.n_rows  # type: ignore[attr-defined]
         return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    @property
+    def in_files(self) -> bool:
+        """Whether columns are loaded when asked for."""
+        return not isinstance(self.columns, dict)
 
     @property
     def names(self) -> list[str]:
@@ -67,10 +77,14 @@ class Table:
         """The number that a row of the table has in the file."""
         return int(index) + 1 if self.row_numbers is None else int(self.row_numbers[index])
 
-    def select(self, rows: np.ndarray) -> Table:
+    def select(self, rows: np.ndarray | slice) -> Table:
         """Some of the rows, which keep their numbers."""
         numbers = np.arange(len(self)) + 1 if self.row_numbers is None else self.row_numbers
-        columns = {name: values[rows] for name, values in self.columns.items()}
+        columns: Mapping[str, np.ndarray]
+        if self.in_files:
+            columns = self.columns.select(rows)  # type: ignore[attr-defined]
+        else:
+            columns = {name: values[rows] for name, values in self.columns.items()}
         return replace(self, columns=columns, row_numbers=numbers[rows])
 
     def column(self, name: str) -> np.ndarray:
@@ -110,6 +124,8 @@ class Table:
                     numbers[i] = float(text.replace(point, "."))
                 elif text is not None and first is None:
                     first = i
+            if self.in_files:  # what is loaded is not kept
+                return numbers, first
             self._known[name] = numbers, first
         return self._known[name]
 
