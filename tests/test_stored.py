@@ -3,6 +3,7 @@ solutions are those of the same rows in memory."""
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -14,10 +15,11 @@ import cvxnn
 from cvxnn import stored
 from cvxnn.arrays import divide_columns, largest_entries, row_squares, with_ones
 from cvxnn.bits import Bits
+from cvxnn.memory import TooLargeError, check_size_text
 from cvxnn.operators import ExpandedMatrix, StoredMatrix
 from cvxnn.patterns import column_norms
 from cvxnn.stored import StoredRows
-from extras import needs
+from extras import needs, required
 
 N, D, P = 1003, 7, 40
 
@@ -262,6 +264,100 @@ def test_paths_go_through_files(tmp_path):
         ours = cvxnn.path(file, **settings, checkpoint=tmp_path / "path")
         for mine, other in zip(ours, theirs, strict=True):
             assert_allclose(mine.certificate.objective, other.certificate.objective, rtol=2e-5)
+
+
+def test_other_patterns_and_batches_are_those_in_memory():
+    memory, file = both_problems(SETTINGS["bias and units"])
+    patterns = cvxnn.sample_patterns(rows(), 9, bias=True, random_state=1)
+    ours, theirs = (problem.with_patterns(patterns) for problem in (file, memory))
+    assert_allclose(cvxnn.lambda_max(ours), cvxnn.lambda_max(theirs), rtol=1e-12)
+    some, U = np.array([7, 900, 3, 500]), np.random.default_rng(3).standard_normal((1, P, D + 1))
+    mine, other = (problem.operator.batch(some) for problem in (file, memory))
+    single = U.astype(np.float32)
+    assert_allclose(mine.forward(single), other.forward(single), rtol=1e-5)
+
+
+# -- estimators
+
+
+CLASSES = {
+    "regressor": (cvxnn.GatedReLURegressor, {}),
+    "classifier": (cvxnn.GatedReLUClassifier, {}),
+    "components": (cvxnn.GatedReLURegressor, {"n_components": 4}),
+    "chosen alpha": (cvxnn.GatedReLURegressorCV, {"cv": 2, "n_alphas": 2, "eps": 0.3}),
+}
+
+
+@pytest.mark.parametrize(("cls", "settings"), CLASSES.values(), ids=CLASSES)
+def test_estimators_keep_to_their_memory(cls, settings):
+    X = 10 * rows() + 3
+    y = targets(X)
+    y = np.where(y > np.median(y), "a", "b") if cls is cvxnn.GatedReLUClassifier else y
+    weight = np.arange(N) % 3.0
+    settings = {"n_patterns": 20, "tol": 1e-4, **settings}
+    theirs = cls(**settings).fit(X, y, sample_weight=weight)
+    for data in (X, StoredRows.from_array(X)):
+        ours = cls(**settings, max_memory="1MB").fit(data, y, sample_weight=weight)
+        assert ours.converged_
+        assert ours.n_features_in_ == D
+        objective = theirs.certificate_.objective
+        if "cv" not in settings:  # folds are those of another order of the rows
+            assert_allclose(ours.certificate_.objective, objective, rtol=2e-4)
+        assert_array_equal(ours.predict(X), ours.predict(StoredRows.from_array(X)))
+    enough = cls(**settings, max_memory="1GB").fit(StoredRows.from_array(X), y, weight)
+    assert enough.certificate_ == theirs.certificate_
+
+
+def test_the_names_of_columns_are_kept():
+    pandas = required("pandas")
+    frame = pandas.DataFrame(rows(), columns=list("abcdefg"))
+    model = cvxnn.GatedReLURegressor(n_patterns=10, max_memory="1MB").fit(frame, targets(rows()))
+    assert list(model.feature_names_in_) == list("abcdefg")
+    assert model.predict(frame).shape == (N,)
+
+
+def test_budgets_that_cannot_be_kept_are_refused_with_what_would_fit():
+    X, y = rows(), targets(rows())
+    for model, message in (
+        (cvxnn.ReLURegressor(max_memory="1MB"), "cones need the rows in memory.*train a gated"),
+        (cvxnn.GatedReLURegressor(n_patterns=5000, max_memory="1MB"), r"n_patterns=\d+ would fit"),
+        (cvxnn.GatedReLURegressor(max_memory=1000), "at least .* are needed"),
+    ):
+        with pytest.raises(TooLargeError, match=message):
+            model.fit(X, y)
+    fits = re.search(r"n_patterns=(\d+)", str(_refusal(X, y, 5000)))
+    cvxnn.GatedReLURegressor(0.5, n_patterns=int(fits[1]), max_memory="1MB").fit(X, y)
+    with pytest.raises(ValueError, match="max_memory must be bytes"):
+        cvxnn.GatedReLURegressor(max_memory="plenty").fit(X, y)
+
+
+def _refusal(X, y, n_patterns):
+    with pytest.raises(TooLargeError) as caught:
+        cvxnn.GatedReLURegressor(n_patterns=n_patterns, max_memory="1MB").fit(X, y)
+    return caught.value
+
+
+def test_solve_takes_the_leaner_method():
+    memory, _ = both_problems({})
+    assert cvxnn.solve(memory, max_memory="1GB").solver.name == "newton"
+    assert cvxnn.solve(memory, max_memory="1MB").solver.name == "rfista"
+    for solver in ("auto", "newton"):
+        with pytest.raises(TooLargeError, match="too little"):
+            cvxnn.solve(memory, solver, max_memory=10_000)
+
+
+SIZES = {"2GB": 2 * 10**9, "500 MB": 5 * 10**8, "1.5GiB": 3 * 2**29, "7k": 7000, 12: 12, "9": 9}
+
+
+@pytest.mark.parametrize(("text", "size"), SIZES.items())
+def test_sizes_are_bytes_or_texts(text, size):
+    assert check_size_text(text, "max_memory") == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", 0, True, None, "2 GBB", 1e30])
+def test_other_sizes_are_refused(text):
+    with pytest.raises((ValueError, TypeError), match=r"^max_memory must be"):
+        check_size_text(text, "max_memory")
 
 
 def test_what_needs_the_rows_says_so():

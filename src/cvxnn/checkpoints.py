@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
-from cvxnn.arrays import is_sparse, to_numpy
+from cvxnn.arrays import is_sparse, is_stored, to_numpy
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import read_tensors
 from cvxnn.problems import ConvexProblem
@@ -117,7 +117,9 @@ def fingerprint(problem: ConvexProblem, settings: str, *arrays: np.ndarray) -> s
         for name, value in sorted(own.items()):
             digest.update(name.encode())
             _add(digest, value)
-    data = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
+    data: Iterable[Any] = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
+    if is_stored(X):
+        data = (chunk for _, chunk in X.chunks())
     for array in (*data, loss.Y, loss.row_weight, problem.patterns.bits.rows, *arrays):
         _add(digest, array)
     return digest.hexdigest()

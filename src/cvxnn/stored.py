@@ -169,6 +169,12 @@ class StoredRows:
     def with_ones(self) -> Self:
         return self.then(_AddOnes(), columns=1)
 
+    def first_columns(self, count: int) -> Self:
+        """Without the others."""
+        if count == self.shape[1]:
+            return self
+        return self.then(_First(count), columns=count - self.shape[1])
+
     def divided(self, scale: np.ndarray) -> Self:
         """x / scale, column by column."""
         return self.then(_Divide(scale.astype(self.dtype)))
@@ -356,6 +362,14 @@ def _remove(path: Path, process: int) -> None:
 class _AddOnes:
     def __call__(self, block: np.ndarray) -> np.ndarray:
         return np.concatenate([block, np.ones_like(block[:, :1])], axis=1)
+
+
+@dataclass(frozen=True)
+class _First:
+    count: int
+
+    def __call__(self, block: np.ndarray) -> np.ndarray:
+        return block[:, : self.count]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,14 @@ so few bits that sums of their products are exact in any order (Ozaki et al., Nu
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 from scipy.linalg import eigh
 
-from cvxnn.arrays import Matrix, blocks
+from cvxnn.arrays import Matrix, blocks, is_stored, largest_entries, row_blocks
 from cvxnn.networks import GatedReLUNetwork, SomeNetwork
+from cvxnn.stored import StoredRows
 
 AGREEMENT = 1e-9  # relative, of what was computed twice, perhaps on two machines
 _ROWS = 8192  # of X whose products are held at a time
@@ -39,22 +41,22 @@ class Components:
     total: float
 
     @classmethod
-    def of(cls, X: Matrix, weight: np.ndarray, count: int) -> Components:
+    def of(cls, X: Matrix | StoredRows, weight: np.ndarray, count: int) -> Components:
         """The `count` leading components of columns that are already centred, rows weighted. Each
         direction has its largest entry positive. Products of X are in its own precision."""
-        if not isinstance(X, np.ndarray):
+        if not isinstance(X, np.ndarray | StoredRows):
             raise TypeError(
                 "n_components needs a dense X: the components of sparse columns are dense; give "
                 "X.toarray(), or reduce X yourself, by TruncatedSVD for instance"
             )
-        n, d = X.shape
+        d = X.shape[1]
         if count > d:
             raise ValueError(f"n_components={count}, but X has {d} column{'s' if d > 1 else ''}")
         unit = _power_above(X)  # taken out, so that no square over- or underflows
         root = np.sqrt(weight / weight.sum())[:, None].astype(X.dtype)
         moments = np.zeros((d, d))
-        for rows in blocks(n, _ROWS):
-            part = X[rows] * root[rows]
+        for rows, some in row_blocks(cast(Any, X), _ROWS):
+            part = some * root[rows]
             part /= unit
             moments += part.T @ part
         values, vectors = eigh(moments, subset_by_index=[d - count, d - 1])
@@ -78,16 +80,14 @@ class Components:
             "variance"
         )
 
-    def apply(self, X: np.ndarray) -> np.ndarray:
+    def apply(self, X: Any) -> Any:
         """X Q, the same on every machine."""
-        bits = (_BITS - (X.shape[1] - 1).bit_length()) // 2
-        Q_high, Q_low = _slices(self.directions, bits)
+        turn = _Turn(self.directions, _power_above(X))
+        if is_stored(X):
+            return X.then(turn, columns=len(self) - X.shape[1], dtype=np.float64)
         result = np.empty((X.shape[0], len(self)))
-        unit = _power_above(X)
         for rows in blocks(X.shape[0], _ROWS):
-            high, low = _slices(X[rows] / unit, bits)
-            # exact each, and added in this order
-            result[rows] = (high @ Q_high + (high @ Q_low + low @ Q_high)) * unit
+            result[rows] = turn(X[rows])
         return result
 
     def reduce(self, network: SomeNetwork) -> SomeNetwork:
@@ -109,7 +109,7 @@ class Components:
             np.linalg.norm(W - (W @ Q) @ Q.T) <= AGREEMENT * np.linalg.norm(W) for W in vectors
         )
 
-    def differences(self, again: Components, X: np.ndarray, weight: np.ndarray) -> list[str]:
+    def differences(self, again: Components, X: Any, weight: np.ndarray) -> list[str]:
         """What does not hold of these components, in words; X (n, k) are the rows in them, and
         `again` are components computed from the same rows. Directions of equal variance may be
         turned, so it is the variance that is compared."""
@@ -134,10 +134,25 @@ def _slices(A: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     return high, np.round((A - high) * scale**2) / scale**2
 
 
-def _power_above(A: np.ndarray) -> float:
+def _power_above(A: Any) -> float:
     """A power of 2 above all entries."""
-    largest = float(np.max(np.abs(A), initial=0.0))
+    largest = float(np.max(largest_entries(A), initial=0.0))
     return float(np.ldexp(1.0, np.frexp(largest)[1])) if largest > 0 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Turn:
+    """Rows x -> x Q, from slices of both; `unit` is above the entries of all rows."""
+
+    directions: np.ndarray
+    unit: float
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        bits = (_BITS - (rows.shape[1] - 1).bit_length()) // 2
+        Q_high, Q_low = _slices(self.directions, bits)
+        high, low = _slices(rows / self.unit, bits)
+        # exact each, and added in this order
+        return (high @ Q_high + (high @ Q_low + low @ Q_high)) * self.unit
 
 
 def _turned(network: SomeNetwork, Q: np.ndarray) -> SomeNetwork:

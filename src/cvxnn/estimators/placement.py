@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+from cvxnn import stored
 from cvxnn.arrays import is_stored
 from cvxnn.memory import TooLargeError, size_text
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.rfista import RFISTA
-from cvxnn.stored import CHUNK, StoredRows
+from cvxnn.stored import StoredRows
 
 ROW_COPIES = 6  # of X in float64 in a fit in memory: sorting the rows is what takes most
 FEWEST = 10  # patterns: with fewer there is no point in a fit
@@ -56,7 +57,7 @@ def in_memory_bytes(n: int, d: int, p: int, C: int) -> int:
 def in_file_bytes(n: int, d: int, p: int, C: int) -> int:
     """What a fit with rows in a file takes at most: bits, as they are and of the active patterns,
     chunks as they are read and as columns are scaled, and what R-FISTA needs."""
-    return n * p // 4 + 8 * CHUNK + RFISTA.scratch(n, d + 1, p, C)
+    return n * p // 4 + 8 * stored.CHUNK + RFISTA.scratch(n, d + 1, p, C)
 
 
 def _what_fits(n: int, d: int, C: int, most: int) -> str:
@@ -70,6 +71,6 @@ def _what_fits(n: int, d: int, C: int, most: int) -> str:
 def _in_file(X: Any) -> StoredRows:
     if not hasattr(X, "iloc"):
         return StoredRows.from_array(np.asanyarray(X), np.float64)
-    step = max(1, CHUNK // (8 * max(1, X.shape[1])))
+    step = max(1, stored.CHUNK // (8 * max(1, X.shape[1])))
     parts = (X.iloc[start : start + step] for start in range(0, len(X), step))
     return StoredRows.from_chunks(np.asarray(part, dtype=np.float64) for part in parts)

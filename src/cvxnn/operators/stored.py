@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from cvxnn import budget
 from cvxnn.arrays import Array, row_squares
 from cvxnn.bits import Bits, Chosen
+from cvxnn.operators.batches import Batch
 from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.operators.ragged import RaggedOperator, RaggedSelections
 from cvxnn.stored import StoredRows
@@ -124,6 +125,11 @@ class StoredMatrix:
 
     def ragged(self, patterns: Sequence[np.ndarray], dtype: type) -> RaggedOperator:
         return RaggedSelections(self, patterns, dtype)
+
+    def batch(self, rows: np.ndarray) -> Batch:
+        some = ExpandedMatrix(self.X[rows], Bits.of(self.bits.mask(rows)), cache_bytes=0)
+        some._pass = self._pass * len(rows) / self.n
+        return some.batch(np.arange(len(rows)))
 
     def in_single(self) -> Self:
         return self._in_precision(np.float32)

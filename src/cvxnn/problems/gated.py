@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
-from cvxnn.arrays import Array, divide_columns
+from cvxnn.arrays import Array, divide_columns, is_stored
 from cvxnn.losses import LossChoice, choose_loss
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.patterns import Patterns
@@ -82,8 +82,9 @@ class CGReLU(ConvexProblem):
 
     def _raw_data(self) -> Array:
         """X as it was given: without the column of ones, in its own units."""
-        X = self.operator.rows()
-        X = X[:, : X.shape[1] - self.bias]
+        X: Any = self.operator.rows()
+        kept = X.shape[1] - self.bias
+        X = X.first_columns(kept) if is_stored(X) else X[:, :kept]
         scale = self.column_scale[: X.shape[1]]
         return divide_columns(X, 1 / scale) if self.normalize else X
 
