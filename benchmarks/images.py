@@ -123,13 +123,16 @@ def present(rows: Rows) -> str:
         "neurons",
         "accuracy: training / test",
     )
+    missing = [name for name in CASES if name not in rows]
     return (
         'Gated networks with ten outputs at 0.01 lambda_max, solver "auto", all threads. Gates '
         "are Gaussian for MNIST, on patches of 3 x 3 pixels for digits and of 8 x 8 for CIFAR-10. "
         "The mean image is subtracted first. Seconds are those of all threads and of all "
         "processes that worked on the run, reading the data and the certificate included; the "
         "limits are stated for two cores. A pass is one product with all patterns and classes; "
-        "Newton counts one for each output.\n\n" + markdown_table(header, lines)
+        "Newton counts one for each output.\n\n"
+        + markdown_table(header, lines)
+        + (f"\n\nNot measured so far: {'; '.join(missing)}." if missing else "")
     )
 
 
