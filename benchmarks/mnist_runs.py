@@ -206,19 +206,14 @@ def certified(images: Images, s: dict[str, Any]) -> dict[str, Any]:
 
 
 def strengths(images: Images, s: dict[str, Any]) -> dict[str, Any]:
-    """The accuracy on the validation rows at falling strengths, each from the last."""
+    """The accuracy on the validation rows after some epochs at each strength."""
     clock = Clock()
     posed = Posed.of(images, s["components"], s["patterns"], s["seed"])
     largest = cvxnn.lambda_max(posed.problem)
-    solution, found = None, []
+    epochs, found = cvxnn.Stochastic(s["epochs"]), []
     for share in s["shares"]:
-        solution = cvxnn.solve(
-            posed.problem.with_lam(share * largest),
-            tol=s["tol"],
-            max_seconds=s["limit"],
-            warm_start=solution,
-            on_failure="ignore",
-        )
+        problem = posed.problem.with_lam(share * largest)
+        solution = cvxnn.solve(problem, epochs, max_iter=s["epochs"], on_failure="ignore")
         labels = posed.labels(solution.weights, images.X_score)
         accuracy = float(np.mean(labels == images.y_score))
         found.append([share, accuracy, solution.certificate.relative_gap])

@@ -772,8 +772,8 @@ MODELS = {
     "a file of a newer version": Command(
         "predict model.cvxnn data.csv",
         2,
-        "model.cvxnn has format version 9, this cvxnn reads up to 4: update cvxnn",
-        {"model.cvxnn": with_header(rb"\"version\": 4", rb"\"version\": 9")},
+        "model.cvxnn has format version 9, this cvxnn reads up to 5: update cvxnn",
+        {"model.cvxnn": with_header(rb"\"version\": 5", rb"\"version\": 9")},
     ),
     "a model of another kind": Command(
         "predict model.cvxnn data.csv",

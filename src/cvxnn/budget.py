@@ -42,6 +42,15 @@ class Passes:
     forward: float = 0.0
     adjoint: float = 0.0
     seconds: float = 0.0
+    _share: float = 0.0  # of the products since `seconds` was set, and the time that they took
+    _taken: float = 0.0
+
+    def took(self, share: float, seconds: float) -> None:
+        """A product, or a part of one, has taken so long."""
+        self._share, self._taken = self._share + share, self._taken + seconds
+        if self._share > 0.5:
+            self.seconds = self._taken / self._share
+            self._share = self._taken = 0.0
 
     @property
     def total(self) -> int:
@@ -169,8 +178,7 @@ def product(*, forward: float = 0.0, adjoint: float = 0.0) -> Iterator[None]:
     budget.passes.adjoint += adjoint
     before, share = budget.taken, forward + adjoint
     yield
-    if share > 0.5:
-        budget.passes.seconds = (budget.taken - before) / share
+    budget.passes.took(share, budget.taken - before)
 
 
 def pieces(n: int, size: int) -> Iterator[slice]:

@@ -189,6 +189,7 @@ class Run:
     def _take(self, iterate: Iterate | Working) -> Status | None:
         if isinstance(iterate, Working):
             self._unmeasured = self._unmeasured if iterate.U is None else iterate.U
+            self._keep_time_for_a_proof()
             return self._limit_reached(self.n_iter + iterate.n_inner)
         self._observe(iterate)
         self.n_iter += iterate.n_inner
