@@ -261,6 +261,9 @@ def kernel_calls():
         "transpose": lambda: native.transpose_bits(rows, n),
         "forward": lambda: native.expanded_forward(columns, X, points[:, :, None]),
         "adjoint": lambda: native.expanded_adjoint(rows, X, products[:1].T),
+        "logistic": lambda: native.logistic_minimum(
+            products.T, np.where(gamma.T > 0, 1.0, -1.0), np.full((n, 1), 1 / n), np.zeros(p)
+        )[2],
     }
 
 
@@ -280,6 +283,7 @@ def test_a_kernel_that_is_asked_to_stop_does_nothing(monkeypatch, name):
     monkeypatch.setattr(np, "empty_like", poisoned)
     assert not np.isin(call(), (POISON, 0)).all()
     monkeypatch.setattr(threads, "share", stop_first)
+    monkeypatch.setattr(threads, "ALONE", -1.0)  # however little there is to do
     assert np.isin(call(), (POISON, 0)).all()  # some begin with zeros
 
 

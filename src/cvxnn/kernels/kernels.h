@@ -47,6 +47,10 @@ void pack_bits(index_t first, index_t last, index_t n, index_t p, const uint8_t 
 void transpose_bits(index_t first, index_t last, index_t n, index_t p, const uint32_t *bits,
                     uint32_t *transposed, const int *stop);
 
+void logistic_minimum(index_t n, index_t C, const double *Z, const double *Y, const double *weight,
+                      double *bias, double *value, double *gradient, double *scale,
+                      const int *stop);
+
 #define PRODUCTS(REAL, NAME) \
     index_t nonzero_blocks_##NAME(index_t p, index_t size, const REAL *U, index_t *list); \
     int forward_##NAME(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C, \

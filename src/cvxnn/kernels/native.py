@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cvxnn import threads
+from cvxnn import budget, threads
 from cvxnn.arrays import Array
 
 if TYPE_CHECKING:
     from ctypes import _CArgObject as Flag  # what `byref` makes
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
-_SOURCES = [Path(__file__).with_name(name) for name in ("kernels.h", "native.c", "products.c")]
+_NAMES = ("kernels.h", "native.c", "products.c", "losses.c")
+_SOURCES = [Path(__file__).with_name(name) for name in _NAMES]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 # The prototypes of kernels.h, so that a call that does not fit is an error and not a crash.
@@ -46,6 +47,7 @@ _PROTOTYPES: _Prototypes = {
     ),
     "hinge_coefficients": (None, [*_HINGES, _DATA, _DATA, _FLAG]),
     "hinge_divergence": (None, [*_HINGES, _DATA, _DATA, _DATA, _FLAG]),
+    "logistic_minimum": (None, [_SIZE] * 2 + [_DATA] * 7 + [_FLAG]),
     "pack_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     "transpose_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     **{
@@ -55,8 +57,11 @@ _PROTOTYPES: _Prototypes = {
     },
 }
 
-# What one thread does in a second: products with packed bits, steps of hinges, entries of masks.
-PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 2e8, 5e9
+_NEVER = ctypes.byref(ctypes.c_int(0))  # a flag that nobody sets
+
+# What one thread does in a second: products with packed bits, steps of hinges, entries of masks,
+# and rows of a loss with the search for their bias.
+PRODUCT_RATE, HINGE_RATE, BIT_RATE, LOSS_RATE = 1e10, 2e8, 5e9, 2e7
 # Scans of all rows that a projection without a warm start takes: so many, and more a feature.
 SCANS, SCANS_A_FEATURE = 20, 10
 
@@ -236,6 +241,33 @@ def hinge_divergence(
     return float(divergence.sum())
 
 
+def logistic_minimum(
+    Z: np.ndarray, Y: np.ndarray, row_weight: np.ndarray, start: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:
+    """The best output bias (C,) of predictions Z (n, C), found from a start, and there the logistic
+    loss, its gradient, and the square root of its curvature, (n, C)."""
+    Z, Y, row_weight = _doubles(Z), _doubles(Y), _doubles(row_weight)
+    bias, value = np.empty(len(start)), np.empty(1)
+    gradient, scale = np.empty(Z.shape), np.empty(Z.shape)
+
+    def run(_: slice, stop: Flag) -> None:
+        bias[:] = start  # once more for a piece that has to be run again
+        _loaded().logistic_minimum(
+            *Z.shape,
+            _pointer(Z),
+            _pointer(Y),
+            _pointer(row_weight),
+            _pointer(bias),
+            _pointer(value),
+            _pointer(gradient),
+            _pointer(scale),
+            stop,
+        )
+
+    _share(run, 1, Z.size / LOSS_RATE)
+    return bias, float(value[0]), gradient, scale
+
+
 def multiplies(X: Array) -> bool:
     """Whether there are kernels for products with this array."""
     return library() is not None and isinstance(X, np.ndarray) and X.dtype in _C_NAMES
@@ -368,7 +400,7 @@ def _words(rows: int, columns: int) -> np.ndarray:
 
 def _hinge_arguments(
     signs: np.ndarray, block: np.ndarray, pattern: np.ndarray, gamma: np.ndarray, delta: float
-) -> tuple[int, ctypes.c_void_p, int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, float]:
+) -> tuple[int, int, int, int, int, int, float]:
     return (
         signs.shape[1],
         _pointer(signs),
@@ -391,6 +423,10 @@ def _share(
     """Run over all blocks, of so many seconds each, shared among threads: ctypes releases the
     interpreter lock. Blocks are independent, so the result does not depend on how they are shared.
     The kernels return early once the flag is set that `run` hands to them."""
+    if n_blocks * seconds <= threads.ALONE:  # nobody will ask to stop within so short a time
+        budget.look()
+        run(slice(0, n_blocks), _NEVER)
+        return
     stop = ctypes.c_int(0)
     flag = ctypes.byref(stop)
     workers = min(threads.n_threads(), n_blocks // least)
@@ -406,5 +442,5 @@ def _doubles(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+def _pointer(array: np.ndarray) -> int:
+    return array.ctypes.data

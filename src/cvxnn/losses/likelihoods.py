@@ -9,7 +9,8 @@ import numpy as np
 
 from cvxnn import rounding
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, to_numpy
-from cvxnn.losses.base import BALANCED, Root, WeightedLoss, column_roots
+from cvxnn.kernels import native
+from cvxnn.losses.base import BALANCED, Minimum, Root, WeightedLoss, column_roots
 from cvxnn.rounding import UNIT, Ball, depth, down, tree_sum, up
 
 
@@ -48,6 +49,12 @@ class LogisticLoss(WeightedLoss):
 
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         return column_roots(self, Z, np.zeros(Z.shape[1]) if start is None else start)
+
+    def minimum(self, Z: np.ndarray, start: np.ndarray | None = None) -> Minimum:
+        if native.library() is None:
+            return super().minimum(Z, start)
+        start = np.zeros(Z.shape[1]) if start is None else start
+        return Minimum(self, Z, *native.logistic_minimum(Z, self.Y, self.row_weight, start))
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         q = np.clip(-self.Y * Theta / self.row_weight, 0.0, 1.0)
