@@ -64,7 +64,13 @@ void logistic_minimum(index_t n, index_t C, const double *Z, const double *Y, co
                               const REAL *U, REAL *out, const int *stop); \
     int ragged_adjoint_##NAME(index_t first, index_t last, index_t n, index_t d, index_t C, \
                               const index_t *offsets, const uint32_t *bits, const REAL *X, \
-                              const REAL *R, REAL *out, const int *stop);
+                              const REAL *R, REAL *out, const int *stop); \
+    index_t solve_system_##NAME(index_t n, index_t a, index_t d, index_t m, index_t R, \
+                                const uint32_t *rows, const uint32_t *columns, const REAL *X, \
+                                const double *scale, const double *weight, const double *along, \
+                                const double *unit, const double *Q, const float *root, \
+                                const float *V, const float *factor, double *r, double *x, \
+                                double tol, double error, index_t max_iter, const int *stop);
 PRODUCTS(float, float)
 PRODUCTS(double, double)
 #undef PRODUCTS

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ctypes import _CArgObject as Flag  # what `byref` makes
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
-_NAMES = ("kernels.h", "native.c", "products.c", "losses.c")
+_NAMES = ("kernels.h", "native.c", "products.c", "losses.c", "systems.c")
 _SOURCES = [Path(__file__).with_name(name) for name in _NAMES]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
@@ -38,6 +38,7 @@ _OF_EACH_PRECISION: _Prototypes = {
     "adjoint": (_INT, _PRODUCT),
     "ragged_forward": (_INT, _RAGGED),
     "ragged_adjoint": (_INT, _RAGGED),
+    "solve_system": (_SIZE, [_SIZE] * 5 + [_DATA] * 13 + [_REAL] * 2 + [_SIZE, _FLAG]),
 }
 _PROTOTYPES: _Prototypes = {
     "kernels_version": (ctypes.c_uint64, []),
@@ -392,6 +393,55 @@ def _multiply_ragged(
     seconds = n * int(offsets[-1]) * d / max(1, shared) / PRODUCT_RATE
     _share(run, shared, seconds, least=256, per_worker=1)
     return result
+
+
+def solve_system(
+    bits: tuple[np.ndarray, np.ndarray],
+    X: np.ndarray,
+    scale: np.ndarray,
+    weight: np.ndarray,
+    along: np.ndarray,
+    unit: np.ndarray,
+    span: np.ndarray,
+    preconditioner: tuple[np.ndarray | None, np.ndarray | None, np.ndarray],
+    r: np.ndarray,
+    *,
+    tol: float,
+    error: float,
+    max_iter: int,
+) -> tuple[np.ndarray, int, bool]:
+    """Conjugate gradients for (I + S M P M'S) x = r among the x orthogonal to the span (m, n): the
+    solution, the iterations, and whether they sufficed. `bits` are those of the patterns of M by
+    rows and by columns, P takes the row q of a block to weight q + along <q, unit> unit, and the
+    preconditioner is (root, V, factor), or (None, None, factor); see systems.c."""
+    (n, d), a = X.shape, len(weight)
+    if bits[0].shape != (-(-n // 32), a) or bits[1].shape != (-(-a // 32), n):
+        raise ValueError(f"bits of shapes {bits[0].shape}, {bits[1].shape} do not fit {X.shape}")
+    rows, columns, X = (np.ascontiguousarray(array) for array in (*bits, X))
+    factor = np.ascontiguousarray(preconditioner[2], dtype=np.float32)
+    woodbury = [
+        None if part is None else np.ascontiguousarray(part, dtype=np.float32)
+        for part in preconditioner[:2]
+    ]
+    vectors = [_doubles(array) for array in (scale, weight, along, unit, span)]
+    solve = getattr(_loaded(), f"solve_system_{_C_NAMES[X.dtype]}")
+    left, x, count = np.empty(n), np.empty(n), 0
+
+    def run(_: slice, stop: Flag) -> None:
+        nonlocal count
+        left[:] = r  # once more for a piece that has to be run again
+        count = solve(
+            *(n, a, d, len(span), len(factor)),
+            *(_pointer(array) for array in (rows, columns, X, *vectors)),
+            *(None if part is None else _pointer(part) for part in woodbury),
+            *(_pointer(array) for array in (factor, left, x)),
+            *(tol, error, max_iter, stop),
+        )
+        if count < -max_iter:
+            raise MemoryError("no memory for the products")
+
+    _share(run, 1, max_iter * 2 * n * a * d / PRODUCT_RATE)
+    return x, abs(count), count >= 0
 
 
 def _words(rows: int, columns: int) -> np.ndarray:

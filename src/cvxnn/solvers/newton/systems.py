@@ -30,6 +30,7 @@ from cvxnn.arrays import Matrix, is_sparse, row_squares
 from cvxnn.cones.sparse import Span
 from cvxnn.losses import Root
 from cvxnn.operators.base import PatternOperator
+from cvxnn.solvers.newton.preconditioners import Preconditioner
 from cvxnn.threads import cached_property
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
@@ -318,7 +319,7 @@ class Products:
     other outputs share too, and the last preconditioner, which serves later systems."""
 
     rows: SingleRows
-    preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
+    preconditioner: Preconditioner | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,7 +422,7 @@ class ProductSystem:
             weighted += self._w[some].astype(np.float32) @ mask
         return weighted
 
-    def _cheap_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
+    def _cheap_preconditioner(self) -> Preconditioner:
         shared = self.shared.rows
         most = max(MAX_ENTRIES // shared.operator.n, 1)
         blocks = np.sort(np.argsort(-self._v, kind="stable")[:most])
@@ -435,14 +436,7 @@ class ProductSystem:
         V /= root
         K = panels.gram(V)
         K.flat[:: len(K) + 1] += 1
-        factor = factor_shifted(K)
-
-        def apply(r: np.ndarray) -> np.ndarray:
-            with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
-                r = r.astype(np.float32) / root
-                return (r - panels.cholesky_solve(factor, V @ r) @ V) / root
-
-        return apply
+        return Preconditioner(factor_shifted(K), root, V)
 
     def _dense_factor(self) -> np.ndarray:
         """The Cholesky factor of I + S A S in single precision."""
@@ -459,9 +453,28 @@ class ProductSystem:
         K.flat[:: len(K) + 1] += 1
         return factor_shifted(K)
 
-    def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
-        factor = self._dense_factor()
-        return lambda r: panels.cholesky_solve(factor, r)
+    def _dense_preconditioner(self) -> Preconditioner:
+        return Preconditioner(self._dense_factor())
+
+    def iterate(
+        self, span: np.ndarray | None, r: np.ndarray, tol: float, error: float, max_iter: int
+    ) -> tuple[np.ndarray, int, bool] | None:
+        """What `conjugate_gradients` finds, in one compiled call; None where there is none."""
+        its = self.shared.preconditioner
+        if its is None or self.faces is not None:
+            return None
+        return self._restricted.solve_system(
+            self.scale,
+            self.sigma * (1 - self.at.ratio),
+            self._v,
+            self.at.unit,
+            np.zeros((0, len(r))) if span is None else span.T,
+            (its.root, its.V, its.factor),
+            r,
+            tol=tol,
+            error=error,
+            max_iter=max_iter,
+        )
 
     def dense_inverse(self) -> np.ndarray:
         upper = np.triu(lapack.spotri(self._dense_factor().T, lower=0, overwrite_c=True)[0])
@@ -656,6 +669,11 @@ class JointSolver:
         self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy, limit: int
     ) -> tuple[np.ndarray, int, bool]:
         shape, root = b.shape, joint.root
+        if len(joint.systems) == 1 and joint.iterated and root.unit is None:
+            found = joint.iterated[0].iterate(root.span, b[:, 0], *accuracy, limit)
+            if found is not None:
+                x, count, done = found
+                return x[:, None], count, done
         inverse = self._coupled_inverse or joint.inverse
 
         def apply(x: np.ndarray) -> np.ndarray:
