@@ -405,6 +405,7 @@ def solve_system(
     span: np.ndarray,
     preconditioner: tuple[np.ndarray | None, np.ndarray | None, np.ndarray],
     r: np.ndarray,
+    start: np.ndarray | None,
     *,
     tol: float,
     error: float,
@@ -429,7 +430,7 @@ def solve_system(
 
     def run(_: slice, stop: Flag) -> None:
         nonlocal count
-        left[:] = r  # once more for a piece that has to be run again
+        left[:], x[:] = r, 0.0 if start is None else start  # anew where a piece is run again
         count = solve(
             *(n, a, d, len(span), len(factor)),
             *(_pointer(array) for array in (rows, columns, X, *vectors)),

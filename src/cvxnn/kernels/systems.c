@@ -119,10 +119,34 @@ FAST static void NAME(shrink)(index_t a, index_t d, const double *weight, const 
     }
 }
 
-/* The solution x (n) of (I + S M P M'S) x = r among vectors orthogonal to Q, to a residual of
- * tol ||r|| and error ||x||; r (n) is overwritten. M are the a patterns whose bits are given by rows
- * and by columns, S = diag(scale), and P is `shrink`. Returns the iterations, with a minus sign if
- * they did not suffice, or the least number if memory ran out. */
+/* One system: I + S M P M'S for the a patterns of M, whose bits are given by rows and by columns,
+ * S = diag(scale), and P, which is `shrink`. */
+typedef struct {
+    index_t n, a, d, m;
+    const uint32_t *rows, *columns;
+    const REAL *X;
+    const double *scale, *weight, *along, *unit, *Q;
+    const int *stop;
+} NAME(system_t);
+
+/* out <- its product with x, without the part in the span of Q. `work` has room for a d + 2 n
+ * numbers. Returns 1 if memory ran out. */
+static int NAME(multiply_by)(const NAME(system_t) *of, const double *x, double *out, REAL *work)
+{
+    index_t n = of->n, a = of->a, d = of->d;
+    REAL *scaled = work + a * d, *fit = scaled + n;
+    for (index_t i = 0; i < n; i++) scaled[i] = (REAL)(of->scale[i] * x[i]);
+    if (NAME(adjoint)(0, a, n, a, d, 1, of->rows, of->X, scaled, work, of->stop)) return 1;
+    NAME(shrink)(a, d, of->weight, of->along, of->unit, work);
+    if (NAME(forward)(0, n, n, a, d, 1, of->columns, of->X, work, fit, of->stop)) return 1;
+    for (index_t i = 0; i < n; i++) out[i] = x[i] + of->scale[i] * fit[i];
+    leave_span(n, of->m, of->Q, out);
+    return 0;
+}
+
+/* The solution of a system with the right side r (n), which is overwritten, among vectors orthogonal
+ * to Q (m, n), to a residual of tol ||r|| and error ||x||; x (n) is where to start. Returns the
+ * iterations, with a minus sign if they did not suffice, or the least number if memory ran out. */
 index_t NAME(solve_system)(index_t n, index_t a, index_t d, index_t m, index_t R,
                            const uint32_t *rows, const uint32_t *columns, const REAL *X,
                            const double *scale, const double *weight, const double *along,
@@ -137,25 +161,25 @@ index_t NAME(solve_system)(index_t n, index_t a, index_t d, index_t m, index_t R
         return FAILED;
     }
     double *step = work, *z = step + n, *product = z + n;
-    REAL *scaled = blocks + a * d, *fit = scaled + n;
     float *single = (float *)(product + n);
-    memset(x, 0, n * sizeof(double));
+    NAME(system_t) system = {n, a, d, m, rows, columns, X, scale, weight, along, unit, Q, stop};
     memset(step, 0, n * sizeof(double));
     double size = sqrt(product_of(r, r, n)), rz = INFINITY;
     index_t count = size == 0 ? 0 : -max_iter;
-    for (index_t k = 1; k <= max_iter && size != 0 && !stopped(stop); k++) {
+    if (product_of(x, x, n) != 0) {
+        if (NAME(multiply_by)(&system, x, product, blocks)) count = FAILED;
+        move(r, -1.0, product, n);
+    }
+    for (index_t k = 1; k <= max_iter && count < 0 && count != FAILED && !stopped(stop); k++) {
         precondition(n, R, root, V, factor, r, z, single);
         leave_span(n, m, Q, z);
         double before = rz;
         rz = product_of(r, z, n);
         turn(step, rz / before, z, n);
-        for (index_t i = 0; i < n; i++) scaled[i] = (REAL)(scale[i] * step[i]);
-        if (NAME(adjoint)(0, a, n, a, d, 1, rows, X, scaled, blocks, stop)) count = FAILED;
-        NAME(shrink)(a, d, weight, along, unit, blocks);
-        if (NAME(forward)(0, n, n, a, d, 1, columns, X, blocks, fit, stop)) count = FAILED;
-        if (count == FAILED) break;
-        for (index_t i = 0; i < n; i++) product[i] = step[i] + scale[i] * fit[i];
-        leave_span(n, m, Q, product);
+        if (NAME(multiply_by)(&system, step, product, blocks)) {
+            count = FAILED;
+            break;
+        }
         double curvature = product_of(step, product, n);
         if (!(0 < rz && rz < INFINITY && 0 < curvature && curvature < INFINITY)) {
             count = -k; /* single precision is exhausted */

@@ -118,6 +118,7 @@ class PatternOperator(Operator, Protocol):
         span: np.ndarray,
         preconditioner: tuple[np.ndarray | None, np.ndarray | None, np.ndarray],
         r: np.ndarray,
+        start: np.ndarray | None,
         *,
         tol: float,
         error: float,

@@ -250,13 +250,16 @@ def conjugate_gradients(
     tol: float,
     max_iter: int,
     error: float = math.inf,
+    start: np.ndarray | None = None,
 ) -> tuple[np.ndarray, int, bool]:
     """The solution x to a residual of tol ||r|| and error ||x||, the iterations, and whether they
-    sufficed."""
-    x = np.zeros_like(r)
+    sufficed. `start` is where x starts, or zero."""
+    x = np.zeros_like(r) if start is None else start
     size = np.linalg.norm(r)
     if size == 0:
         return x, 0, True
+    if start is not None:
+        r = r - apply(start)
     step, rz = np.zeros_like(r), math.inf
     for k in range(1, max_iter + 1):
         budget.look()
@@ -457,7 +460,13 @@ class ProductSystem:
         return Preconditioner(self._dense_factor())
 
     def iterate(
-        self, span: np.ndarray | None, r: np.ndarray, tol: float, error: float, max_iter: int
+        self,
+        span: np.ndarray | None,
+        r: np.ndarray,
+        start: np.ndarray | None,
+        tol: float,
+        error: float,
+        max_iter: int,
     ) -> tuple[np.ndarray, int, bool] | None:
         """What `conjugate_gradients` finds, in one compiled call; None where there is none."""
         its = self.shared.preconditioner
@@ -471,6 +480,7 @@ class ProductSystem:
             np.zeros((0, len(r))) if span is None else span.T,
             (its.root, its.V, its.factor),
             r,
+            start,
             tol=tol,
             error=error,
             max_iter=max_iter,
@@ -635,6 +645,7 @@ class JointSolver:
             x, done = self._renewed(joint, False, b, accuracy, FEW_ITERATIONS)
             return x if done else self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
         product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
+        x = None
         if self._coupled_inverse is not None or all(system.ready for system in iterated):
             worth = int((dense if self._dense else cheap) / product)
             x, _, done = self._iterate(joint, b, accuracy, self._count_when_new + max(worth, 3))
@@ -645,16 +656,23 @@ class JointSolver:
             self._dense = True
         if not (self._dense and may_be_dense):
             limit = max(20, int(dense / product)) if may_be_dense else MAX_ITERATIONS
-            x, done = self._renewed(joint, False, b, accuracy, limit)
+            x, done = self._renewed(joint, False, b, accuracy, limit, x)
             if done or not may_be_dense:
                 return x
             self._dense = True
-        return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
+        return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS, x)[0]
 
     def _renewed(
-        self, joint: JointSystem, dense: bool, b: np.ndarray, accuracy: Accuracy, limit: int
+        self,
+        joint: JointSystem,
+        dense: bool,
+        b: np.ndarray,
+        accuracy: Accuracy,
+        limit: int,
+        start: np.ndarray | None = None,
     ) -> tuple[np.ndarray, bool]:
-        """The solution with new preconditioners, and whether the iterations sufficed."""
+        """The solution with new preconditioners, and whether the iterations sufficed. `start` is
+        what an earlier preconditioner has left unfinished."""
         self._coupled_inverse = None
         if dense and joint.root.unit is not None and len(b) <= MAX_COUPLED_ROWS:
             inverses = [system.dense_inverse() for system in joint.systems]
@@ -662,15 +680,25 @@ class JointSolver:
         else:
             for system in joint.iterated:
                 system.renew(dense)
-        x, self._count_when_new, done = self._iterate(joint, b, accuracy, limit)
+        x, count, done = self._iterate(joint, b, accuracy, limit, start)
+        # the rest of a solution takes fewer iterations than the next one will
+        self._count_when_new = count if start is None else max(count, self._count_when_new)
         return x, done
 
     def _iterate(
-        self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy, limit: int
+        self,
+        joint: JointSystem,
+        b: np.ndarray,
+        accuracy: Accuracy,
+        limit: int,
+        start: np.ndarray | None = None,
     ) -> tuple[np.ndarray, int, bool]:
         shape, root = b.shape, joint.root
+        if start is not None and not np.isfinite(start).all():
+            start = None
         if len(joint.systems) == 1 and joint.iterated and root.unit is None:
-            found = joint.iterated[0].iterate(root.span, b[:, 0], *accuracy, limit)
+            before = None if start is None else start[:, 0]
+            found = joint.iterated[0].iterate(root.span, b[:, 0], before, *accuracy, limit)
             if found is not None:
                 x, count, done = found
                 return x[:, None], count, done
@@ -684,6 +712,12 @@ class JointSolver:
             return root.project(inverse(r.reshape(shape))).reshape(-1)
 
         x, count, done = conjugate_gradients(
-            apply, precondition, b.reshape(-1), accuracy.tol, limit, accuracy.error
+            apply,
+            precondition,
+            b.reshape(-1),
+            accuracy.tol,
+            limit,
+            accuracy.error,
+            None if start is None else start.reshape(-1),
         )
         return x.reshape(shape), count, done
