@@ -245,7 +245,7 @@ def kernel_calls():
     X = rng.standard_normal((n, d))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     mask = X @ rng.standard_normal((d, p)) > 0  # a cone with an interior for each column
-    rows, signs = native.pack_bits(mask), np.where(mask.T, 1, -1).astype(np.int8)
+    rows, signs = native.pack_bits(mask), np.where(mask.T, 1, -1).astype(np.int8, order="C")
     columns, which = native.transpose_bits(rows, n), np.arange(p)
     points, gamma, products = (rng.standard_normal((p, size)) for size in (d, n, n))
     hinges = signs, which, which, gamma, 0.5

@@ -45,6 +45,7 @@ MAX_COUPLED = 1500  # columns of all outputs for which a coupled system is facto
 MAX_COUPLED_ROWS = 2000  # rows for which coupled outputs are preconditioned by dense inverses
 MAX_FORMED, MAX_FORMED_ENTRIES = 400, 2**22  # columns of free blocks that are formed
 MAX_DENSE = 8000  # rows for which an n x n matrix is formed
+FEW_ENTRIES = 2**16  # of the bases of faces that are found once for all their uses
 MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
 MASK_ENTRIES = 2**24  # of the boolean mask that are made from bits at a time
 SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
@@ -93,10 +94,17 @@ def largest_square(X: np.ndarray) -> float:
 class Faces:
     """The faces of cones in which active blocks lie, from the rows they hold tight."""
 
-    def __init__(self, groups: list[tuple[np.ndarray, np.ndarray]], n_blocks: int, d: int) -> None:
-        """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d)."""
+    def __init__(
+        self,
+        groups: list[tuple[np.ndarray, np.ndarray]],
+        n_blocks: int,
+        d: int,
+        unit: np.ndarray | None = None,
+    ) -> None:
+        """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d).
+        `unit` are the unit vectors of all blocks, (n_blocks, d), which `columns` needs."""
+        self._groups, self._unit = groups, unit
         self.dimension = np.full(n_blocks, d)
-        self._groups = groups
         for which, rows in groups:
             self.dimension[which] -= rows.shape[1]
 
@@ -109,26 +117,42 @@ class Faces:
                 yield which[part], rows[part]
 
     @cached_property
+    def _bases(self) -> list[tuple[np.ndarray, int, np.ndarray]]:
+        """Blocks, the number k of their tight rows, and orthonormal bases of R^d (len, d, d): k
+        vectors that span these rows, then the direction of the block itself, then the rest."""
+        assert self._unit is not None
+        bases = []
+        for which, rows in self._moments():
+            spanned = np.concatenate([rows, self._unit[which][:, None, :]], axis=1)
+            Q = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0]
+            bases.append((which, rows.shape[1], Q))
+        return bases
+
+    @cached_property
     def _spans(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        if "_bases" in self.__dict__ or self.few:
+            return [(which, Q[:, :, :k]) for which, k, Q in self._bases if k]
         return [
             (which, np.linalg.qr(rows.transpose(0, 2, 1))[0])
             for which, rows in self._moments()
             if rows.shape[1]
         ]
 
+    @property
+    def few(self) -> bool:
+        """Whether whole bases take no longer to find than calls for parts of them."""
+        return self._unit is not None and self._unit.size * self._unit.shape[1] <= FEW_ENTRIES
+
     def columns(self, at: Linearisation, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
         """X P^(1/2) by an orthonormal basis of each face, the direction of the block itself first:
         (R, n), and the block of each, (R,)."""
         d = X.shape[1]
         bases, owner = [at.unit], [np.arange(len(at.on))]
-        for which, rows in self._moments():
-            k = rows.shape[1] + 1
-            if k < d:
-                spanned = np.concatenate([rows, at.unit[which][:, None, :]], axis=1)
-                rest = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0][:, :, k:]
-                rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
+        for which, k, Q in self._bases:
+            if k + 1 < d:
+                rest = Q[:, :, k + 1 :] * np.sqrt(1 - at.ratio[which])[:, None, None]
                 bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
-                owner.append(np.repeat(which, d - k))
+                owner.append(np.repeat(which, d - k - 1))
         return panels.multiply(np.concatenate(bases), X.T), np.concatenate(owner)
 
     def bases(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
