@@ -51,6 +51,9 @@ void logistic_minimum(index_t n, index_t C, const double *Z, const double *Y, co
                       double *bias, double *value, double *gradient, double *scale,
                       const int *stop);
 
+void logistic_dual(index_t n, index_t C, index_t n_limits, const double *Theta, const double *Y,
+                   const double *weight, double *limit, double *value);
+
 #define PRODUCTS(REAL, NAME) \
     index_t nonzero_blocks_##NAME(index_t p, index_t size, const REAL *U, index_t *list); \
     int forward_##NAME(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C, \

@@ -128,6 +128,46 @@ INLINE double best_bias(const column_t *of, double b)
     return b;
 }
 
+/* -q log q, 0 at 0; NaN stays. */
+INLINE double entropy(double q) { return q == 0 ? 0.0 : -q * log(q); }
+
+/* For a dual candidate Theta (n, C): the longest scaling up to `limit`, of each column (C) or of all
+ * (1), inside the domain of the conjugate, which overwrites the limit, and the value of the dual
+ * there. With q = -y Theta / w that is q in [0, 1], and the weighted sum of its entropies. */
+FAST void logistic_dual(index_t n, index_t C, index_t n_limits, const double *Theta, const double *Y,
+                        const double *weight, double *limit, double *value)
+{
+    sum_t total = {0};
+    double common = INFINITY, terms[PART];
+    for (index_t c = 0; c < C; c++) {
+        double top = 1, bottom = 0;
+        for (index_t i = 0; i < n; i++) {
+            double q = -Y[i * C + c] * Theta[i * C + c] / weight[i];
+            if (!(q <= top)) top = q;
+            if (!(q >= bottom)) bottom = q;
+        }
+        double allowed = bottom < 0 ? 0.0 : 1 / top;
+        if (n_limits > 1 || C == 1)
+            limit[c] = limit[c] < allowed ? limit[c] : allowed;
+        else
+            common = common < allowed ? common : allowed;
+    }
+    if (n_limits == 1 && C > 1) limit[0] = limit[0] < common ? limit[0] : common;
+    for (index_t c = 0; c < C; c++) {
+        double tau = limit[n_limits > 1 ? c : 0];
+        for (index_t first = 0; first < n; first += PART) {
+            index_t rows = n - first < PART ? n - first : PART;
+            for (index_t i = 0; i < rows; i++) {
+                index_t at = (first + i) * C + c;
+                double q = tau * (-Y[at] * Theta[at] / weight[first + i]);
+                terms[i] = weight[first + i] * (entropy(q) + entropy(1 - q));
+            }
+            add_to(&total, sum_of(terms, rows));
+        }
+    }
+    *value = total.sum + total.rest;
+}
+
 /* For predictions Z (n, C), targets Y (n, C) of -1 and 1, and row weights (n): the best bias of each
  * column from a start, (C), which is overwritten; and the loss there, its gradient and the square
  * root of its curvature, (n, C). */

@@ -49,6 +49,7 @@ _PROTOTYPES: _Prototypes = {
     "hinge_coefficients": (None, [*_HINGES, _DATA, _DATA, _FLAG]),
     "hinge_divergence": (None, [*_HINGES, _DATA, _DATA, _DATA, _FLAG]),
     "logistic_minimum": (None, [_SIZE] * 2 + [_DATA] * 7 + [_FLAG]),
+    "logistic_dual": (None, [_SIZE] * 3 + [_DATA] * 5),
     "pack_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     "transpose_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     **{
@@ -268,6 +269,22 @@ def logistic_minimum(
 
     _share(run, 1, Z.size / LOSS_RATE)
     return bias, float(value[0]), gradient, scale
+
+
+def logistic_dual(
+    Theta: np.ndarray, Y: np.ndarray, row_weight: np.ndarray, limit: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """The longest scaling of Theta (n, C) up to `limit`, (C,) or (1,), inside the domain of the
+    logistic loss's conjugate, and the value of minus the conjugate there."""
+    Theta, Y, row_weight = _doubles(Theta), _doubles(Y), _doubles(row_weight)
+    tau, value = np.array(limit, dtype=np.float64), np.empty(1)
+    budget.look()
+    _loaded().logistic_dual(
+        *Theta.shape,
+        len(tau),
+        *(_pointer(array) for array in (Theta, Y, row_weight, tau, value)),
+    )
+    return tau, float(value[0])
 
 
 def multiplies(X: Array) -> bool:

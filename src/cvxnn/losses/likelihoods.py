@@ -65,6 +65,9 @@ class LogisticLoss(WeightedLoss):
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta = double(Theta)
         xp = array_namespace(Theta)
+        if isinstance(Theta, np.ndarray) and native.library() is not None:
+            tau, value = native.logistic_dual(Theta, self.Y, self.row_weight, limit)
+            return tau, value - float(np.sum(tau * tau * quadratic))
         q = -double(self.Y) * Theta / self.row_weight
         allowed = 1.0 / xp.maximum(xp.max(q, axis=0), xp.ones_like(q[0, :]))
         allowed = xp.where(xp.min(q, axis=0) < 0, xp.zeros_like(allowed), allowed)

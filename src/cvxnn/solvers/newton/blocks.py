@@ -57,6 +57,7 @@ class GatedBlocks:
 
     # A cold start solves roughly for a larger lam first, which falls by this factor; 0 for not.
     continuation: ClassVar[float] = 0.0
+    constrained: ClassVar[bool] = False  # whether `lift` changes anything
 
     def __init__(self, operator: PatternOperator, rows: SingleRows | None = None) -> None:
         """`rows` are what the outputs of a problem share."""
@@ -137,6 +138,7 @@ class ConeBlocks(GatedBlocks):
     """Blocks in cones: pattern b with a positive sign for b < p, else b - p with a negative one."""
 
     continuation = 0.3
+    constrained = True
 
     def __init__(
         self, operator: PatternOperator, cones: Cones, rows: SingleRows | None = None
@@ -264,7 +266,7 @@ class JointBlocks:
         self.parts = parts
         self.n, self.d = parts[0].n, parts[0].d
         self.size = sum(part.size for part in parts)
-        self.continuation = parts[0].continuation
+        self.continuation, self.constrained = parts[0].continuation, parts[0].constrained
         self.work = np.zeros(0, dtype=np.int64)
         self._solver = JointSolver()
 

@@ -79,6 +79,17 @@ class Point(NamedTuple):
     phi: float
 
 
+class Seen(NamedTuple):
+    """A point of the working set that is perhaps outside its cones by rounding."""
+
+    objective: float
+    U: np.ndarray
+    fit: np.ndarray
+
+
+NOTHING = Seen(math.inf, np.zeros((0, 0)), np.zeros((0, 0)))
+
+
 class OutputState(NamedTuple):
     """What a warm start needs of one output beside the weights, or of several coupled ones."""
 
@@ -362,6 +373,7 @@ class _Output:
         self.kappa = self._way_kappa = KAPPA
         self._last_gap = math.inf
         self._step = 1.0
+        self._seen = NOTHING
         self._n_points = 0
         self._certify()
         if len(live) == 0 and blocks.continuation:
@@ -414,6 +426,7 @@ class _Output:
         self.Z, self.theta = point.Z, point.theta
         if solved:  # else the next steps go on with the same proximal point
             self.centre, self._centre_fit = point.U, fit
+        self._keep()
         self._certify(rows)
         if self._n_points == 0 or self.lam > self.target:
             # later points start closer, so they say nothing of what a warm start needs
@@ -429,27 +442,32 @@ class _Output:
         return self.loss.best_dual(theta, limit, np.zeros(1))[1]
 
     def _note(self, point: Point, fit: np.ndarray, rows: np.ndarray) -> float:
-        """Keep the point if it is the best; the gap that its theta leaves on the working set."""
-        norms = row_norms(point.U)
-        loss, penalty = self.loss.value(fit), float(norms.sum())
+        """Note the point if it is the best; the gap that its theta leaves on the working set."""
+        loss, penalty = self.loss.value(fit), float(row_norms(point.U).sum())
         objective = loss + self.target * penalty
-        if objective < self.objective:
-            self._keep(point.U)
+        if objective < min(self.objective, self._seen.objective):
+            self._seen = Seen(objective, point.U, fit)
         bound = self._bound(point.theta, float(row_norms(rows).max(initial=0.0)), self.lam)
         if self.lam > self.target:
             return loss + self.lam * penalty - bound
-        return self.objective - bound
+        return min(self.objective, self._seen.objective) - bound
 
-    def _keep(self, U: np.ndarray) -> None:
-        """Keep the point if it is the best even after it was made feasible."""
+    def _keep(self) -> None:
+        """Keep the best point that was seen with this working set if it still is the best after it
+        was made feasible, which takes about as long as a Newton step."""
+        objective, U, fit = self._seen
+        self._seen = NOTHING
+        if objective >= self.objective:
+            return
         live = np.flatnonzero(np.any(U != 0, axis=1))
-        feasible = np.zeros_like(U)
-        feasible[live] = self.blocks.lift(self.blocks.work[live], U[live])
-        fit = self.blocks.forward(feasible)
-        objective = self.loss.value(fit) + self.target * float(row_norms(feasible).sum())
+        if self.blocks.constrained:
+            feasible = np.zeros_like(U)
+            feasible[live] = self.blocks.lift(self.blocks.work[live], U[live])
+            U, fit = feasible, self.blocks.forward(feasible)
+            objective = self.loss.value(fit) + self.target * float(row_norms(U).sum())
         if objective < self.objective:
             self.objective, self.fit = objective, fit
-            self._best = (self.blocks.work[live], feasible[live])
+            self._best = (self.blocks.work[live], U[live])
 
     def _certify(self, known: np.ndarray | None = None) -> None:
         """Bound the optimal value with theta and all blocks; `known` are dual rows of the working
