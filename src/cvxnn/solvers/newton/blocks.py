@@ -58,6 +58,7 @@ class GatedBlocks:
     # A cold start solves roughly for a larger lam first, which falls by this factor; 0 for not.
     continuation: ClassVar[float] = 0.0
     constrained: ClassVar[bool] = False  # whether `lift` changes anything
+    least_batch: ClassVar[int] = 64  # blocks that may always enter the working set at once
 
     def __init__(self, operator: PatternOperator, rows: SingleRows | None = None) -> None:
         """`rows` are what the outputs of a problem share."""
@@ -139,6 +140,7 @@ class ConeBlocks(GatedBlocks):
 
     continuation = 0.3
     constrained = True
+    least_batch = 32
 
     def __init__(
         self, operator: PatternOperator, cones: Cones, rows: SingleRows | None = None
@@ -267,6 +269,7 @@ class JointBlocks:
         self.n, self.d = parts[0].n, parts[0].d
         self.size = sum(part.size for part in parts)
         self.continuation, self.constrained = parts[0].continuation, parts[0].constrained
+        self.least_batch = parts[0].least_batch
         self.work = np.zeros(0, dtype=np.int64)
         self._solver = JointSolver()
 

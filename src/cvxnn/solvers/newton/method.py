@@ -60,7 +60,6 @@ SMALL = 1e-4  # curvature of the loss, relative to the largest, that is left to 
 MIN_TAIL = 1e-4  # curvature of Huber's tails, relative to its middle
 STEP_ERROR = 0.3  # of a step in z, which is that of the system itself, relative to the step
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
-MIN_BATCH = 64  # blocks that may always be added at once
 ROUGHLY = 0.1  # relative gap at the larger lam of a continuation
 KAPPA = 10.0  # sigma lam over the mean norm of the active blocks, at least, on the way
 ROUNDING = 1e-11  # relative gap that is as good as none
@@ -526,7 +525,7 @@ class _Output:
         outside[work] = False
         violators = np.flatnonzero((self._norms > self.lam) & outside)
         order = np.argsort(-self._norms[violators], kind="stable")
-        batch = max(MIN_BATCH, 4 * self.blocks.d, len(keep))
+        batch = max(self.blocks.least_batch, 4 * self.blocks.d, len(keep))
         new = violators[order[:batch]]
         chosen = np.concatenate([work[keep], new])
         centre = np.concatenate([self.centre[keep], np.zeros((len(new), self.blocks.d))])
