@@ -19,7 +19,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FILES = [Path("src/cvxnn/kernels") / name for name in ("kernels.h", "native.c", "products.c")]
+NAMES = ("kernels.h", "native.c", "products.c", "losses.c", "systems.c")
+FILES = [Path("src/cvxnn/kernels") / name for name in NAMES]
 LIBRARY = Path("src/cvxnn/kernels/libcvxnn.so")
 
 

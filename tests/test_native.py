@@ -245,7 +245,7 @@ def kernel_calls():
     X = rng.standard_normal((n, d))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     mask = X @ rng.standard_normal((d, p)) > 0  # a cone with an interior for each column
-    rows, signs = native.pack_bits(mask), np.where(mask.T, 1, -1).astype(np.int8)
+    rows, signs = native.pack_bits(mask), np.where(mask.T, 1, -1).astype(np.int8, order="C")
     columns, which = native.transpose_bits(rows, n), np.arange(p)
     points, gamma, products = (rng.standard_normal((p, size)) for size in (d, n, n))
     hinges = signs, which, which, gamma, 0.5
@@ -261,6 +261,9 @@ def kernel_calls():
         "transpose": lambda: native.transpose_bits(rows, n),
         "forward": lambda: native.expanded_forward(columns, X, points[:, :, None]),
         "adjoint": lambda: native.expanded_adjoint(rows, X, products[:1].T),
+        "logistic": lambda: native.logistic_minimum(
+            products.T, np.where(gamma.T > 0, 1.0, -1.0), np.full((n, 1), 1 / n), np.zeros(p)
+        )[2],
     }
 
 
@@ -280,6 +283,7 @@ def test_a_kernel_that_is_asked_to_stop_does_nothing(monkeypatch, name):
     monkeypatch.setattr(np, "empty_like", poisoned)
     assert not np.isin(call(), (POISON, 0)).all()
     monkeypatch.setattr(threads, "share", stop_first)
+    monkeypatch.setattr(threads, "ALONE", -1.0)  # however little there is to do
     assert np.isin(call(), (POISON, 0)).all()  # some begin with zeros
 
 

@@ -14,6 +14,7 @@ from cvxnn.kernels import native
 from cvxnn.solvers.base import Iterate, Working
 from cvxnn.solvers.newton import method as newton
 from cvxnn.solvers.newton import systems
+from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks
 from extras import required
 
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -263,7 +264,8 @@ def test_the_tolerance_is_met_and_not_overdone(alone, kind):
 def test_more_blocks_than_the_working_set_takes_at_once(alone, kind, monkeypatch):
     problem = make(kind, *make_data(60, 3), p=60, share=0.02)
     at_once = cvxnn.solve(problem, "newton", tol=1e-7)
-    monkeypatch.setattr(newton, "MIN_BATCH", 2)
+    monkeypatch.setattr(GatedBlocks, "least_batch", 2)
+    monkeypatch.setattr(ConeBlocks, "least_batch", 2)
     little = cvxnn.solve(problem, "newton", tol=1e-7)
     assert little.converged
     assert little.certificate.objective == pytest.approx(at_once.certificate.objective, rel=1e-7)

@@ -58,6 +58,7 @@ __all__ = [
 # The smallest norm that a column is divided by. Weights grow with its inverse, and would overflow.
 SMALLEST = 1e-304
 _BLOCK = 2**22  # entries of X @ G held at a time: 32 MB in float64
+_CACHED = 2**16  # the same where they are made and used at once: they stay in the cache
 # A non-zero column with the scale 1 and no entry above this was too small to be scaled.
 _TINY_COLUMN = 1e-100
 _CHECK_FLOPS = 4 * 10**8  # operations spent on checking that patterns belong to the data
@@ -255,14 +256,14 @@ class Patterns:
         n_rows = min(n, max(1, _CHECK_FLOPS // (2 * d * len(self))))
         rows = np.linspace(0, n - 1, n_rows).astype(int)
         data, scale = to_numpy(X, keep_sparse=True), np.abs(self.gates).max(axis=0)
-        for block in blocks(n_rows, _BLOCK // 8 // max(d, len(self))):
+        for block in blocks(n_rows, _CACHED // max(d, len(self))):
             some = data[rows[block]].astype(np.float64, copy=False)
             product = some @ self.gates + self.gate_bias
-            size = abs(some).sum(axis=1)[:, None] * scale
-            clear = np.abs(product) > 1e-6 * (size + np.abs(self.gate_bias))
-            wrong = clear & ((product > 0) != self.bits.mask(rows[block]))
+            row, i = np.nonzero((product > 0) != self.bits.mask(rows[block]))
+            size = abs(some[row]).sum(axis=1) * scale[i]
+            wrong = np.abs(product[row, i]) > 1e-6 * (size + np.abs(self.gate_bias[i]))
             if wrong.any():
-                row = rows[block][np.nonzero(wrong)[0][0]]
+                row = rows[block][row[wrong][0]]
                 raise ValueError(
                     "patterns belong to other data: their gates disagree with X, "
                     f"first at row {row}; sample them from this X"
@@ -330,7 +331,7 @@ def activation_bits(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool)
     pattern does not depend on the run's dtype."""
     n, p = X.shape[0], gates.shape[1]
     bits = Bits.empty(n, p)
-    for rows, some in row_blocks(X, max(1, _BLOCK // max(1, p) // WORD) * WORD):
+    for rows, some in row_blocks(X, max(1, _CACHED // max(1, p) // WORD) * WORD):
         bits.put(activations(some, gates, bias, strict), rows)
     return bits
 

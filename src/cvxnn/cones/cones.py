@@ -66,12 +66,6 @@ class Cones:
         """Room for the active rows of a block, which are independent, and one more."""
         return (min(self.n, self.d) if is_sparse(self.X) else self.d) + 1
 
-    @property
-    def _many_blocks(self) -> int:
-        """Blocks whose products with all rows take a moment, and little memory."""
-        moment = budget.PIECE * budget.RATE / (2 * self.n * self.d)
-        return min(_BLOCK // self.n, int(moment))
-
     @cached_property
     def _layouts(self) -> tuple[np.ndarray, np.ndarray]:
         return native.layout_rows(self.X)
@@ -83,7 +77,7 @@ class Cones:
     def violation(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """How far each block is outside, at its worst row: (B,); 0 inside."""
         worst = np.zeros(len(V))
-        for part in budget.pieces(len(V), self._many_blocks):
+        for part in budget.pieces(len(V), _CACHED // self.n):
             worst[part] = self.residuals(V[part], pattern[part]).min(axis=1)
         return np.maximum(-worst, 0.0)
 
@@ -428,8 +422,10 @@ class Cones:
         slack = np.full(len(V), np.inf)
         if not self.live.any():
             return slack
-        for part in budget.pieces(len(V), self._many_blocks):
-            slack[part] = self.residuals(V[part], pattern[part])[:, self.live].min(axis=1)
+        everywhere = bool(self.live.all())
+        for part in budget.pieces(len(V), _CACHED // self.n):
+            residuals = self.residuals(V[part], pattern[part])
+            slack[part] = (residuals if everywhere else residuals[:, self.live]).min(axis=1)
         return slack
 
 

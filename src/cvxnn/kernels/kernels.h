@@ -47,6 +47,13 @@ void pack_bits(index_t first, index_t last, index_t n, index_t p, const uint8_t 
 void transpose_bits(index_t first, index_t last, index_t n, index_t p, const uint32_t *bits,
                     uint32_t *transposed, const int *stop);
 
+void logistic_minimum(index_t n, index_t C, const double *Z, const double *Y, const double *weight,
+                      double *bias, double *value, double *gradient, double *scale,
+                      const int *stop);
+
+void logistic_dual(index_t n, index_t C, index_t n_limits, const double *Theta, const double *Y,
+                   const double *weight, double *limit, double *value);
+
 #define PRODUCTS(REAL, NAME) \
     index_t nonzero_blocks_##NAME(index_t p, index_t size, const REAL *U, index_t *list); \
     int forward_##NAME(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C, \
@@ -60,7 +67,13 @@ void transpose_bits(index_t first, index_t last, index_t n, index_t p, const uin
                               const REAL *U, REAL *out, const int *stop); \
     int ragged_adjoint_##NAME(index_t first, index_t last, index_t n, index_t d, index_t C, \
                               const index_t *offsets, const uint32_t *bits, const REAL *X, \
-                              const REAL *R, REAL *out, const int *stop);
+                              const REAL *R, REAL *out, const int *stop); \
+    index_t solve_system_##NAME(index_t n, index_t a, index_t d, index_t m, index_t R, \
+                                const uint32_t *rows, const uint32_t *columns, const REAL *X, \
+                                const double *scale, const double *weight, const double *along, \
+                                const double *unit, const double *Q, const float *root, \
+                                const float *V, const float *factor, double *r, double *x, \
+                                double tol, double error, index_t max_iter, const int *stop);
 PRODUCTS(float, float)
 PRODUCTS(double, double)
 #undef PRODUCTS

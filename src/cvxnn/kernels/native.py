@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cvxnn import threads
+from cvxnn import budget, threads
 from cvxnn.arrays import Array
 
 if TYPE_CHECKING:
     from ctypes import _CArgObject as Flag  # what `byref` makes
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
-_SOURCES = [Path(__file__).with_name(name) for name in ("kernels.h", "native.c", "products.c")]
+_NAMES = ("kernels.h", "native.c", "products.c", "losses.c", "systems.c")
+_SOURCES = [Path(__file__).with_name(name) for name in _NAMES]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 # The prototypes of kernels.h, so that a call that does not fit is an error and not a crash.
@@ -37,6 +38,7 @@ _OF_EACH_PRECISION: _Prototypes = {
     "adjoint": (_INT, _PRODUCT),
     "ragged_forward": (_INT, _RAGGED),
     "ragged_adjoint": (_INT, _RAGGED),
+    "solve_system": (_SIZE, [_SIZE] * 5 + [_DATA] * 13 + [_REAL] * 2 + [_SIZE, _FLAG]),
 }
 _PROTOTYPES: _Prototypes = {
     "kernels_version": (ctypes.c_uint64, []),
@@ -46,6 +48,8 @@ _PROTOTYPES: _Prototypes = {
     ),
     "hinge_coefficients": (None, [*_HINGES, _DATA, _DATA, _FLAG]),
     "hinge_divergence": (None, [*_HINGES, _DATA, _DATA, _DATA, _FLAG]),
+    "logistic_minimum": (None, [_SIZE] * 2 + [_DATA] * 7 + [_FLAG]),
+    "logistic_dual": (None, [_SIZE] * 3 + [_DATA] * 5),
     "pack_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     "transpose_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     **{
@@ -55,8 +59,12 @@ _PROTOTYPES: _Prototypes = {
     },
 }
 
-# What one thread does in a second: products with packed bits, steps of hinges, entries of masks.
-PRODUCT_RATE, HINGE_RATE, BIT_RATE = 1e10, 2e8, 5e9
+_MEMORY = ctypes.c_char * 0
+_NEVER = ctypes.byref(ctypes.c_int(0))  # a flag that nobody sets
+
+# What one thread does in a second: products with packed bits, steps of hinges, entries of masks,
+# and rows of a loss with the search for their bias.
+PRODUCT_RATE, HINGE_RATE, BIT_RATE, LOSS_RATE = 1e10, 2e8, 5e9, 2e7
 # Scans of all rows that a projection without a warm start takes: so many, and more a feature.
 SCANS, SCANS_A_FEATURE = 20, 10
 
@@ -236,6 +244,49 @@ def hinge_divergence(
     return float(divergence.sum())
 
 
+def logistic_minimum(
+    Z: np.ndarray, Y: np.ndarray, row_weight: np.ndarray, start: np.ndarray
+) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:
+    """The best output bias (C,) of predictions Z (n, C), found from a start, and there the logistic
+    loss, its gradient, and the square root of its curvature, (n, C)."""
+    Z, Y, row_weight = _doubles(Z), _doubles(Y), _doubles(row_weight)
+    bias, value = np.empty(len(start)), np.empty(1)
+    gradient, scale = np.empty(Z.shape), np.empty(Z.shape)
+
+    def run(_: slice, stop: Flag) -> None:
+        bias[:] = start  # once more for a piece that has to be run again
+        _loaded().logistic_minimum(
+            *Z.shape,
+            _pointer(Z),
+            _pointer(Y),
+            _pointer(row_weight),
+            _pointer(bias),
+            _pointer(value),
+            _pointer(gradient),
+            _pointer(scale),
+            stop,
+        )
+
+    _share(run, 1, Z.size / LOSS_RATE)
+    return bias, float(value[0]), gradient, scale
+
+
+def logistic_dual(
+    Theta: np.ndarray, Y: np.ndarray, row_weight: np.ndarray, limit: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """The longest scaling of Theta (n, C) up to `limit`, (C,) or (1,), inside the domain of the
+    logistic loss's conjugate, and the value of minus the conjugate there."""
+    Theta, Y, row_weight = _doubles(Theta), _doubles(Y), _doubles(row_weight)
+    tau, value = np.array(limit, dtype=np.float64), np.empty(1)
+    budget.look()
+    _loaded().logistic_dual(
+        *Theta.shape,
+        len(tau),
+        *(_pointer(array) for array in (Theta, Y, row_weight, tau, value)),
+    )
+    return tau, float(value[0])
+
+
 def multiplies(X: Array) -> bool:
     """Whether there are kernels for products with this array."""
     return library() is not None and isinstance(X, np.ndarray) and X.dtype in _C_NAMES
@@ -362,13 +413,63 @@ def _multiply_ragged(
     return result
 
 
+def solve_system(
+    bits: tuple[np.ndarray, np.ndarray],
+    X: np.ndarray,
+    scale: np.ndarray,
+    weight: np.ndarray,
+    along: np.ndarray,
+    unit: np.ndarray,
+    span: np.ndarray,
+    preconditioner: tuple[np.ndarray | None, np.ndarray | None, np.ndarray],
+    r: np.ndarray,
+    start: np.ndarray | None,
+    *,
+    tol: float,
+    error: float,
+    max_iter: int,
+) -> tuple[np.ndarray, int, bool]:
+    """Conjugate gradients for (I + S M P M'S) x = r among the x orthogonal to the span (m, n): the
+    solution, the iterations, and whether they sufficed. `bits` are those of the patterns of M by
+    rows and by columns, P takes the row q of a block to weight q + along <q, unit> unit, and the
+    preconditioner is (root, V, factor), or (None, None, factor); see systems.c."""
+    (n, d), a = X.shape, len(weight)
+    if bits[0].shape != (-(-n // 32), a) or bits[1].shape != (-(-a // 32), n):
+        raise ValueError(f"bits of shapes {bits[0].shape}, {bits[1].shape} do not fit {X.shape}")
+    rows, columns, X = (np.ascontiguousarray(array) for array in (*bits, X))
+    factor = np.ascontiguousarray(preconditioner[2], dtype=np.float32)
+    woodbury = [
+        None if part is None else np.ascontiguousarray(part, dtype=np.float32)
+        for part in preconditioner[:2]
+    ]
+    vectors = [_doubles(array) for array in (scale, weight, along, unit, span)]
+    solve = getattr(_loaded(), f"solve_system_{_C_NAMES[X.dtype]}")
+    left, x, count = np.empty(n), np.empty(n), 0
+
+    def run(_: slice, stop: Flag) -> None:
+        nonlocal count
+        left[:], x[:] = r, 0.0 if start is None else start  # anew where a piece is run again
+        count = solve(
+            *(n, a, d, len(span), len(factor)),
+            *(_pointer(array) for array in (rows, columns, X, *vectors)),
+            *(None if part is None else _pointer(part) for part in woodbury),
+            *(_pointer(array) for array in (factor, left, x)),
+            *(tol, error, max_iter, stop),
+        )
+        if count < -max_iter:
+            raise MemoryError("no memory for the products")
+
+    _share(run, 1, max_iter * 2 * n * a * d / PRODUCT_RATE)
+    return x, abs(count), count >= 0
+
+
 def _words(rows: int, columns: int) -> np.ndarray:
     return np.empty((-(-rows // 32), columns), dtype=np.uint32)
 
 
 def _hinge_arguments(
     signs: np.ndarray, block: np.ndarray, pattern: np.ndarray, gamma: np.ndarray, delta: float
-) -> tuple[int, ctypes.c_void_p, int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, float]:
+) -> tuple[object, ...]:
     return (
         signs.shape[1],
         _pointer(signs),
@@ -391,6 +492,10 @@ def _share(
     """Run over all blocks, of so many seconds each, shared among threads: ctypes releases the
     interpreter lock. Blocks are independent, so the result does not depend on how they are shared.
     The kernels return early once the flag is set that `run` hands to them."""
+    if n_blocks * seconds <= threads.ALONE:  # nobody will ask to stop within so short a time
+        budget.look()
+        run(slice(0, n_blocks), _NEVER)
+        return
     stop = ctypes.c_int(0)
     flag = ctypes.byref(stop)
     workers = min(threads.n_threads(), n_blocks // least)
@@ -406,5 +511,6 @@ def _doubles(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-def _pointer(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+def _pointer(array: np.ndarray) -> ctypes.Array[ctypes.c_char] | int:
+    """The memory of an array; that of a writable one costs a quarter of the time."""
+    return _MEMORY.from_buffer(array) if array.flags.writeable else array.ctypes.data

@@ -199,6 +199,14 @@ class WeightedLoss:
         """f(Z) and grad f(Z), for losses that have them cheaper together."""
         return self.value(Z), self.gradient(Z)  # type: ignore[attr-defined]
 
+    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+        """The b (C,) that minimises f(Z + 1 b'), searched for from a start, in NumPy."""
+        raise NotImplementedError
+
+    def minimum(self, Z: np.ndarray, start: np.ndarray | None = None) -> Minimum:
+        """The loss at the best output bias, for losses that have it cheaper together."""
+        return Minimum(self, Z, self.best_intercept(Z, start))
+
     def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         return Theta
 
@@ -240,6 +248,43 @@ class WeightedLoss:
         parts = [(theta, point.mid, point.rad) for theta, point in columns]
         Theta, mid, rad = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
         return Theta, Ball(mid, rad)
+
+
+class Minimum:
+    """A loss at predictions Z (n, C) plus b (C,), the output bias that is best for them: its value,
+    its gradient and a root of its Hessian there, each computed when it is first asked for unless it
+    was found together with b. All in NumPy."""
+
+    def __init__(
+        self,
+        loss: Any,
+        Z: np.ndarray,
+        b: np.ndarray,
+        value: float | None = None,
+        gradient: np.ndarray | None = None,
+        scale: np.ndarray | None = None,  # of a root that has no other part
+    ) -> None:
+        self._loss, self._Z, self.b = loss, Z, b
+        self._value, self._gradient = value, gradient
+        self._root = None if scale is None else Root(scale)
+
+    @property
+    def value(self) -> float:
+        if self._value is None:
+            self._value = self._loss.value(self._Z + self.b)
+        return self._value
+
+    @property
+    def gradient(self) -> np.ndarray:
+        if self._gradient is None:
+            self._gradient = self._loss.gradient(self._Z + self.b)
+        return self._gradient
+
+    @property
+    def root(self) -> Root:
+        if self._root is None:
+            self._root = self._loss.root(self._Z + self.b)
+        return self._root
 
 
 class CurvedLoss(Protocol):

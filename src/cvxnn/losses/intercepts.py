@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy
-from cvxnn.losses.base import BALANCED, Loss, Root
+from cvxnn.losses.base import BALANCED, Loss, Minimum, Root
 from cvxnn.rounding import UNIT, Ball, tree_sum
+
+RECENT = 3  # predictions whose bias is remembered
 
 
 class WithIntercept:
@@ -31,7 +34,7 @@ class WithIntercept:
         that depend on Z - Y alone are centred first: far from zero, sums would be all rounding."""
         self.base = base
         self._start, self._warm = start, warm
-        self._recent: list[tuple[Array, np.ndarray]] = []  # predictions and their intercepts
+        self._recent: list[tuple[Array, Minimum]] = []  # predictions and what was found for them
         self.Y, self.row_weight, self.settings = base.Y, base.row_weight, base.settings
         self.affine_gradient = base.affine_gradient
         self.coupled, self.has_sample_weights = base.coupled, base.has_sample_weights
@@ -46,28 +49,32 @@ class WithIntercept:
             self._plain_centred = self._plain._with(Y - self._centre)
 
     def intercept(self, Z: Array) -> np.ndarray:
-        return self._centre + self._small_intercept(Z)
+        return self._centre + self._minimum(Z).b
 
-    def _small_intercept(self, Z: Array) -> np.ndarray:
-        """The best b for the centred targets."""
-        for known, b in self._recent:
+    def _minimum(self, Z: Array) -> Minimum:
+        """With the best b for the centred targets, in NumPy."""
+        for known, found in self._recent:
             if known is Z:
-                return b
-        b = self._plain_centred.best_intercept(to_numpy(double(Z)), self._start)
-        self._recent = [(Z, b), *self._recent[:1]]
+                return found
+        found = self._plain_centred.minimum(to_numpy(double(Z)), self._start)
+        self._recent = [(Z, found), *self._recent[: RECENT - 1]]
         if self._warm:
-            self._start = b
-        return b
+            self._start = found.b
+        return found
 
     def _shifted(self, Z: SomeArray) -> SomeArray:
-        b = self._small_intercept(Z)
+        b = self._minimum(Z).b
         Z = double(Z)
         return Z + like(Z, b)
 
     def value(self, Z: Array) -> float:
+        if isinstance(Z, np.ndarray):
+            return self._minimum(Z).value
         return self._centred.value(self._shifted(Z))
 
     def gradient(self, Z: SomeArray) -> SomeArray:
+        if isinstance(Z, np.ndarray):
+            return self._minimum(Z).gradient
         return self._centred.gradient(self._shifted(Z))
 
     def bregman(self, Z_new: Array, Z: Array) -> float:
@@ -121,8 +128,12 @@ class WithIntercept:
 
     def root(self, Z: np.ndarray) -> Root:
         """Of H - H 1 (1'H 1)^+ 1'H: the span of L'1 is taken out, for each output."""
-        root = self._centred.root(self._shifted(Z))
-        C = Z.shape[1]
+        root, C = self._minimum(Z).root, Z.shape[1]
+        if root.unit is None and C == 1:  # one column, L'1 itself
+            size = float(np.linalg.norm(root.scale))
+            if not math.isfinite(size):
+                raise np.linalg.LinAlgError("the curvature of the loss is not finite")
+            return replace(root, span=root.scale / size if size > 0 else root.scale[:, :0])
         ones = np.zeros((C, *Z.shape))
         ones[range(C), :, range(C)] = 1.0
         columns = np.stack([root.adjoint(column).reshape(-1) for column in ones], axis=1)

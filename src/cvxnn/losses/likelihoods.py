@@ -9,7 +9,8 @@ import numpy as np
 
 from cvxnn import rounding
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, to_numpy
-from cvxnn.losses.base import BALANCED, Root, WeightedLoss, column_roots
+from cvxnn.kernels import native
+from cvxnn.losses.base import BALANCED, Minimum, Root, WeightedLoss, column_roots
 from cvxnn.rounding import UNIT, Ball, depth, down, tree_sum, up
 
 
@@ -49,6 +50,12 @@ class LogisticLoss(WeightedLoss):
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         return column_roots(self, Z, np.zeros(Z.shape[1]) if start is None else start)
 
+    def minimum(self, Z: np.ndarray, start: np.ndarray | None = None) -> Minimum:
+        if native.library() is None:
+            return super().minimum(Z, start)
+        start = np.zeros(Z.shape[1]) if start is None else start
+        return Minimum(self, Z, *native.logistic_minimum(Z, self.Y, self.row_weight, start))
+
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         q = np.clip(-self.Y * Theta / self.row_weight, 0.0, 1.0)
         curvature = self.row_weight * q * (1 - q)
@@ -58,6 +65,9 @@ class LogisticLoss(WeightedLoss):
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta = double(Theta)
         xp = array_namespace(Theta)
+        if isinstance(Theta, np.ndarray) and native.library() is not None:
+            tau, value = native.logistic_dual(Theta, self.Y, self.row_weight, limit)
+            return tau, value - float(np.sum(tau * tau * quadratic))
         q = -double(self.Y) * Theta / self.row_weight
         allowed = 1.0 / xp.maximum(xp.max(q, axis=0), xp.ones_like(q[0, :]))
         allowed = xp.where(xp.min(q, axis=0) < 0, xp.zeros_like(allowed), allowed)

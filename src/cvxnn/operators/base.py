@@ -112,3 +112,22 @@ class PatternOperator(Operator, Protocol):
 
     def kernel(self) -> Array:
         """M M': (n, n)."""
+
+    def solve_system(
+        self,
+        scale: np.ndarray,
+        weight: np.ndarray,
+        along: np.ndarray,
+        unit: np.ndarray,
+        span: np.ndarray,
+        preconditioner: tuple[np.ndarray | None, np.ndarray | None, np.ndarray],
+        r: np.ndarray,
+        start: np.ndarray | None,
+        *,
+        tol: float,
+        error: float,
+        max_iter: int,
+    ) -> tuple[np.ndarray, int, bool] | None:
+        """Conjugate gradients for (I + S M P M'S) x = r in one compiled call, as
+        `kernels.native.solve_system` describes it. None where there is none, and where products are
+        so large that they are better shared among threads."""

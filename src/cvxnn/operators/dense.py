@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from cvxnn import budget, panels
+from cvxnn import budget, panels, threads
 from cvxnn.arrays import (
     Array,
     array_namespace,
@@ -142,6 +142,42 @@ class ExpandedMatrix:
             piece = xp.matmul(D, xp.reshape(XR, (rows.stop - rows.start, X.shape[1] * C)))
             total = piece if total is None else total + piece
         return xp.reshape(total, (self.p, X.shape[1], C))
+
+    def solve_system(
+        self,
+        scale: np.ndarray,
+        weight: np.ndarray,
+        along: np.ndarray,
+        unit: np.ndarray,
+        span: np.ndarray,
+        preconditioner: tuple[np.ndarray | None, np.ndarray | None, np.ndarray],
+        r: np.ndarray,
+        start: np.ndarray | None,
+        *,
+        tol: float,
+        error: float,
+        max_iter: int,
+    ) -> tuple[np.ndarray, int, bool] | None:
+        work = 2 * self.n * self.p * self.d / native.PRODUCT_RATE
+        if not native.multiplies(self.X) or work > threads.ALONE:
+            return None
+        x, count, done = native.solve_system(
+            (self.bits.rows, self.bits.columns),
+            self.X,
+            scale,
+            weight,
+            along,
+            unit,
+            span,
+            preconditioner,
+            r,
+            start,
+            tol=tol,
+            error=error,
+            max_iter=max_iter,
+        )
+        with budget.product(forward=count * self._pass, adjoint=count * self._pass):
+            return x, count, done
 
     def magnitudes(self, R: Array) -> Array:
         used = like(self.X, self._used_rows)

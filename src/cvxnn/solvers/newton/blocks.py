@@ -57,6 +57,8 @@ class GatedBlocks:
 
     # A cold start solves roughly for a larger lam first, which falls by this factor; 0 for not.
     continuation: ClassVar[float] = 0.0
+    constrained: ClassVar[bool] = False  # whether `lift` changes anything
+    least_batch: ClassVar[int] = 64  # blocks that may always enter the working set at once
 
     def __init__(self, operator: PatternOperator, rows: SingleRows | None = None) -> None:
         """`rows` are what the outputs of a problem share."""
@@ -137,6 +139,8 @@ class ConeBlocks(GatedBlocks):
     """Blocks in cones: pattern b with a positive sign for b < p, else b - p with a negative one."""
 
     continuation = 0.3
+    constrained = True
+    least_batch = 32
 
     def __init__(
         self, operator: PatternOperator, cones: Cones, rows: SingleRows | None = None
@@ -148,6 +152,7 @@ class ConeBlocks(GatedBlocks):
         self._of_points = ActiveRows.empty(self.size, cones.width)
         self.of_correlations = ActiveRows.empty(self.size, cones.width)
         self._projected = np.zeros(0, dtype=np.int64)
+        self._known: tuple[Linearisation, Faces] | None = None
 
     @property
     def memory(self) -> Memory | None:
@@ -156,9 +161,11 @@ class ConeBlocks(GatedBlocks):
     @memory.setter
     def memory(self, memory: Memory | None) -> None:
         if memory is not None:
+            self._known = None
             self._of_points, self.of_correlations = copy.deepcopy(memory)
 
     def set_work(self, work: np.ndarray, scale: float) -> None:
+        self._known = None
         new = np.setdiff1d(work, self.work, assume_unique=True)
         start = self.of_correlations.select(new)
         start.gamma = start.gamma * scale
@@ -193,6 +200,7 @@ class ConeBlocks(GatedBlocks):
         return rows
 
     def project(self, x: np.ndarray, enough: float) -> np.ndarray:
+        self._known = None
         q = np.zeros_like(x)
         large = np.flatnonzero(row_norms(x) > enough)
         blocks = self.work[large]
@@ -212,10 +220,16 @@ class ConeBlocks(GatedBlocks):
         rows[found] = (projected[found] - centre[found]) / sigma
         return rows
 
-    def _faces(self, on: np.ndarray) -> Faces:
-        """The faces of blocks `on`, which they give by their number k of active rows: where they
-        are, and these rows (len, k, d)."""
-        blocks = self.work[on]
+    def _faces(self, at: Linearisation) -> Faces:
+        """The faces of the blocks `at.on`, which are the same until points are projected again."""
+        if self._known is None or self._known[0] is not at:
+            self._known = at, self._find_faces(at)
+        return self._known[1]
+
+    def _find_faces(self, at: Linearisation) -> Faces:
+        """From blocks by their number k of active rows: where they are, and these rows
+        (len, k, d)."""
+        blocks = self.work[at.on]
         count = self._of_points.count[blocks]
         if is_sparse(self.X):
             rows = self._of_points.rows[blocks]
@@ -224,13 +238,13 @@ class ConeBlocks(GatedBlocks):
         for k in np.unique(count).tolist():
             which = np.flatnonzero(count == k)
             groups.append((which, self.cones.X[self._of_points.rows[blocks[which], :k]]))
-        return Faces(groups, len(on), self.d)
+        return Faces(groups, len(blocks), self.d, at.unit)
 
     def derivative(self, at: Linearisation, rows: np.ndarray) -> np.ndarray:
-        return at.shrink(self._faces(at.on).project(rows))
+        return at.shrink(self._faces(at).project(rows))
 
     def system(self, scale: np.ndarray, sigma: float, at: Linearisation) -> System:
-        faces = self._faces(at.on)
+        faces = self._faces(at)
         pattern = self.work[at.on] % self.p
         most = MAX_ENTRIES // self.n
         if is_sparse(self.X):  # products are cheap
@@ -254,7 +268,8 @@ class JointBlocks:
         self.parts = parts
         self.n, self.d = parts[0].n, parts[0].d
         self.size = sum(part.size for part in parts)
-        self.continuation = parts[0].continuation
+        self.continuation, self.constrained = parts[0].continuation, parts[0].constrained
+        self.least_batch = parts[0].least_batch
         self.work = np.zeros(0, dtype=np.int64)
         self._solver = JointSolver()
 
@@ -282,6 +297,8 @@ class JointBlocks:
 
     def forward(self, U: np.ndarray) -> np.ndarray:
         """(K, d) -> (n, C)."""
+        if len(self.parts) == 1:
+            return self.parts[0].forward(U)[:, None]
         return np.stack([part.forward(U[rows]) for part, rows in self._zip()], axis=1)
 
     def correlation(self, theta: np.ndarray) -> np.ndarray:
@@ -338,6 +355,9 @@ class JointBlocks:
 
     def _split(self, at: Linearisation) -> Iterator[tuple[GatedBlocks, Linearisation, slice]]:
         """Each part with its share of a linearisation, and where that is."""
+        if len(self.parts) == 1:
+            yield self.parts[0], at, slice(None)
+            return
         for part, rows in self._zip():
             chosen = slice(*np.searchsorted(at.on, [rows.start, rows.stop]).tolist())
             its = Linearisation(at.on[chosen] - rows.start, at.unit[chosen], at.ratio[chosen])

@@ -66,7 +66,6 @@ SMALL = 1e-4  # curvature of the loss, relative to the largest, that is left to 
 MIN_TAIL = 1e-4  # curvature of Huber's tails, relative to its middle
 STEP_ERROR = 0.3  # of a step in z, which is that of the system itself, relative to the step
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
-MIN_BATCH = 200  # blocks that may always be added at once
 ROUGHLY = 0.1  # relative gap at the larger lam of a continuation
 KAPPA = 10.0  # sigma lam over the mean norm of the active blocks, at least, on the way
 ROUNDING = 1e-11  # relative gap that is as good as none
@@ -83,6 +82,17 @@ class Point(NamedTuple):
     norms: np.ndarray  # (k,), of `projected`
     U: np.ndarray  # (k, d), the prox
     phi: float
+
+
+class Seen(NamedTuple):
+    """A point of the working set that is perhaps outside its cones by rounding."""
+
+    objective: float
+    U: np.ndarray
+    fit: np.ndarray
+
+
+NOTHING = Seen(math.inf, np.zeros((0, 0)), np.zeros((0, 0)))
 
 
 class OutputState(NamedTuple):
@@ -375,6 +385,7 @@ class _Output:
         self.kappa = self._way_kappa = KAPPA
         self._last_gap = math.inf
         self._step = 1.0
+        self._seen = NOTHING
         self._n_points = 0
         self._certify()
         if len(live) == 0 and blocks.continuation:
@@ -427,6 +438,7 @@ class _Output:
         self.Z, self.theta = point.Z, point.theta
         if solved:  # else the next steps go on with the same proximal point
             self.centre, self._centre_fit = point.U, fit
+        self._keep()
         self._certify(rows)
         if self._n_points == 0 or self.lam > self.target:
             # later points start closer, so they say nothing of what a warm start needs
@@ -442,27 +454,32 @@ class _Output:
         return self.loss.best_dual(theta, limit, np.zeros(1))[1]
 
     def _note(self, point: Point, fit: np.ndarray, rows: np.ndarray) -> float:
-        """Keep the point if it is the best; the gap that its theta leaves on the working set."""
-        norms = row_norms(point.U)
-        loss, penalty = self.loss.value(fit), float(norms.sum())
+        """Note the point if it is the best; the gap that its theta leaves on the working set."""
+        loss, penalty = self.loss.value(fit), float(row_norms(point.U).sum())
         objective = loss + self.target * penalty
-        if objective < self.objective:
-            self._keep(point.U)
+        if objective < min(self.objective, self._seen.objective):
+            self._seen = Seen(objective, point.U, fit)
         bound = self._bound(point.theta, float(row_norms(rows).max(initial=0.0)), self.lam)
         if self.lam > self.target:
             return loss + self.lam * penalty - bound
-        return self.objective - bound
+        return min(self.objective, self._seen.objective) - bound
 
-    def _keep(self, U: np.ndarray) -> None:
-        """Keep the point if it is the best even after it was made feasible."""
+    def _keep(self) -> None:
+        """Keep the best point that was seen with this working set if it still is the best after it
+        was made feasible, which takes about as long as a Newton step."""
+        objective, U, fit = self._seen
+        self._seen = NOTHING
+        if objective >= self.objective:
+            return
         live = np.flatnonzero(np.any(U != 0, axis=1))
-        feasible = np.zeros_like(U)
-        feasible[live] = self.blocks.lift(self.blocks.work[live], U[live])
-        fit = self.blocks.forward(feasible)
-        objective = self.loss.value(fit) + self.target * float(row_norms(feasible).sum())
+        if self.blocks.constrained:
+            feasible = np.zeros_like(U)
+            feasible[live] = self.blocks.lift(self.blocks.work[live], U[live])
+            U, fit = feasible, self.blocks.forward(feasible)
+            objective = self.loss.value(fit) + self.target * float(row_norms(U).sum())
         if objective < self.objective:
             self.objective, self.fit = objective, fit
-            self._best = (self.blocks.work[live], feasible[live])
+            self._best = (self.blocks.work[live], U[live])
 
     def _certify(self, known: np.ndarray | None = None) -> None:
         """Bound the optimal value with theta and all blocks; `known` are dual rows of the working
@@ -521,7 +538,7 @@ class _Output:
         outside[work] = False
         violators = np.flatnonzero((self._norms > self.lam) & outside)
         order = np.argsort(-self._norms[violators], kind="stable")
-        batch = max(MIN_BATCH, 4 * self.blocks.d, len(keep))
+        batch = max(self.blocks.least_batch, 4 * self.blocks.d, len(keep))
         new = violators[order[:batch]]
         chosen = np.concatenate([work[keep], new])
         centre = np.concatenate([self.centre[keep], np.zeros((len(new), self.blocks.d))])

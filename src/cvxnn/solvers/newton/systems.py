@@ -30,6 +30,7 @@ from cvxnn.arrays import Matrix, is_sparse, row_squares
 from cvxnn.cones.sparse import Span
 from cvxnn.losses import Root
 from cvxnn.operators.base import PatternOperator
+from cvxnn.solvers.newton.preconditioners import Preconditioner
 from cvxnn.threads import cached_property
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
@@ -44,6 +45,7 @@ MAX_COUPLED = 1500  # columns of all outputs for which a coupled system is facto
 MAX_COUPLED_ROWS = 2000  # rows for which coupled outputs are preconditioned by dense inverses
 MAX_FORMED, MAX_FORMED_ENTRIES = 400, 2**22  # columns of free blocks that are formed
 MAX_DENSE = 8000  # rows for which an n x n matrix is formed
+FEW_ENTRIES = 2**16  # of the bases of faces that are found once for all their uses
 MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
 MASK_ENTRIES = 2**24  # of the boolean mask that are made from bits at a time
 SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
@@ -92,10 +94,17 @@ def largest_square(X: np.ndarray) -> float:
 class Faces:
     """The faces of cones in which active blocks lie, from the rows they hold tight."""
 
-    def __init__(self, groups: list[tuple[np.ndarray, np.ndarray]], n_blocks: int, d: int) -> None:
-        """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d)."""
+    def __init__(
+        self,
+        groups: list[tuple[np.ndarray, np.ndarray]],
+        n_blocks: int,
+        d: int,
+        unit: np.ndarray | None = None,
+    ) -> None:
+        """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d).
+        `unit` are the unit vectors of all blocks, (n_blocks, d), which `columns` needs."""
+        self._groups, self._unit = groups, unit
         self.dimension = np.full(n_blocks, d)
-        self._groups = groups
         for which, rows in groups:
             self.dimension[which] -= rows.shape[1]
 
@@ -108,26 +117,42 @@ class Faces:
                 yield which[part], rows[part]
 
     @cached_property
+    def _bases(self) -> list[tuple[np.ndarray, int, np.ndarray]]:
+        """Blocks, the number k of their tight rows, and orthonormal bases of R^d (len, d, d): k
+        vectors that span these rows, then the direction of the block itself, then the rest."""
+        assert self._unit is not None
+        bases = []
+        for which, rows in self._moments():
+            spanned = np.concatenate([rows, self._unit[which][:, None, :]], axis=1)
+            Q = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0]
+            bases.append((which, rows.shape[1], Q))
+        return bases
+
+    @cached_property
     def _spans(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        if "_bases" in self.__dict__ or self.few:
+            return [(which, Q[:, :, :k]) for which, k, Q in self._bases if k]
         return [
             (which, np.linalg.qr(rows.transpose(0, 2, 1))[0])
             for which, rows in self._moments()
             if rows.shape[1]
         ]
 
+    @property
+    def few(self) -> bool:
+        """Whether whole bases take no longer to find than calls for parts of them."""
+        return self._unit is not None and self._unit.size * self._unit.shape[1] <= FEW_ENTRIES
+
     def columns(self, at: Linearisation, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
         """X P^(1/2) by an orthonormal basis of each face, the direction of the block itself first:
         (R, n), and the block of each, (R,)."""
         d = X.shape[1]
         bases, owner = [at.unit], [np.arange(len(at.on))]
-        for which, rows in self._moments():
-            k = rows.shape[1] + 1
-            if k < d:
-                spanned = np.concatenate([rows, at.unit[which][:, None, :]], axis=1)
-                rest = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0][:, :, k:]
-                rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
+        for which, k, Q in self._bases:
+            if k + 1 < d:
+                rest = Q[:, :, k + 1 :] * np.sqrt(1 - at.ratio[which])[:, None, None]
                 bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
-                owner.append(np.repeat(which, d - k))
+                owner.append(np.repeat(which, d - k - 1))
         return panels.multiply(np.concatenate(bases), X.T), np.concatenate(owner)
 
     def bases(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -249,13 +274,16 @@ def conjugate_gradients(
     tol: float,
     max_iter: int,
     error: float = math.inf,
+    start: np.ndarray | None = None,
 ) -> tuple[np.ndarray, int, bool]:
     """The solution x to a residual of tol ||r|| and error ||x||, the iterations, and whether they
-    sufficed."""
-    x = np.zeros_like(r)
+    sufficed. `start` is where x starts, or zero."""
+    x = np.zeros_like(r) if start is None else start
     size = np.linalg.norm(r)
     if size == 0:
         return x, 0, True
+    if start is not None:
+        r = r - apply(start)
     step, rz = np.zeros_like(r), math.inf
     for k in range(1, max_iter + 1):
         budget.look()
@@ -318,7 +346,7 @@ class Products:
     other outputs share too, and the last preconditioner, which serves later systems."""
 
     rows: SingleRows
-    preconditioner: Callable[[np.ndarray], np.ndarray] | None = None
+    preconditioner: Preconditioner | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,7 +449,7 @@ class ProductSystem:
             weighted += self._w[some].astype(np.float32) @ mask
         return weighted
 
-    def _cheap_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
+    def _cheap_preconditioner(self) -> Preconditioner:
         shared = self.shared.rows
         most = max(MAX_ENTRIES // shared.operator.n, 1)
         blocks = np.sort(np.argsort(-self._v, kind="stable")[:most])
@@ -435,14 +463,7 @@ class ProductSystem:
         V /= root
         K = panels.gram(V)
         K.flat[:: len(K) + 1] += 1
-        factor = factor_shifted(K)
-
-        def apply(r: np.ndarray) -> np.ndarray:
-            with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
-                r = r.astype(np.float32) / root
-                return (r - panels.cholesky_solve(factor, V @ r) @ V) / root
-
-        return apply
+        return Preconditioner(factor_shifted(K), root, V)
 
     def _dense_factor(self) -> np.ndarray:
         """The Cholesky factor of I + S A S in single precision."""
@@ -459,9 +480,35 @@ class ProductSystem:
         K.flat[:: len(K) + 1] += 1
         return factor_shifted(K)
 
-    def _dense_preconditioner(self) -> Callable[[np.ndarray], np.ndarray]:
-        factor = self._dense_factor()
-        return lambda r: panels.cholesky_solve(factor, r)
+    def _dense_preconditioner(self) -> Preconditioner:
+        return Preconditioner(self._dense_factor())
+
+    def iterate(
+        self,
+        span: np.ndarray | None,
+        r: np.ndarray,
+        start: np.ndarray | None,
+        tol: float,
+        error: float,
+        max_iter: int,
+    ) -> tuple[np.ndarray, int, bool] | None:
+        """What `conjugate_gradients` finds, in one compiled call; None where there is none."""
+        its = self.shared.preconditioner
+        if its is None or self.faces is not None:
+            return None
+        return self._restricted.solve_system(
+            self.scale,
+            self.sigma * (1 - self.at.ratio),
+            self._v,
+            self.at.unit,
+            np.zeros((0, len(r))) if span is None else span.T,
+            (its.root, its.V, its.factor),
+            r,
+            start,
+            tol=tol,
+            error=error,
+            max_iter=max_iter,
+        )
 
     def dense_inverse(self) -> np.ndarray:
         upper = np.triu(lapack.spotri(self._dense_factor().T, lower=0, overwrite_c=True)[0])
@@ -622,6 +669,7 @@ class JointSolver:
             x, done = self._renewed(joint, False, b, accuracy, FEW_ITERATIONS)
             return x if done else self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
         product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
+        x = None
         if self._coupled_inverse is not None or all(system.ready for system in iterated):
             worth = int((dense if self._dense else cheap) / product)
             x, _, done = self._iterate(joint, b, accuracy, self._count_when_new + max(worth, 3))
@@ -632,16 +680,23 @@ class JointSolver:
             self._dense = True
         if not (self._dense and may_be_dense):
             limit = max(20, int(dense / product)) if may_be_dense else MAX_ITERATIONS
-            x, done = self._renewed(joint, False, b, accuracy, limit)
+            x, done = self._renewed(joint, False, b, accuracy, limit, x)
             if done or not may_be_dense:
                 return x
             self._dense = True
-        return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
+        return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS, x)[0]
 
     def _renewed(
-        self, joint: JointSystem, dense: bool, b: np.ndarray, accuracy: Accuracy, limit: int
+        self,
+        joint: JointSystem,
+        dense: bool,
+        b: np.ndarray,
+        accuracy: Accuracy,
+        limit: int,
+        start: np.ndarray | None = None,
     ) -> tuple[np.ndarray, bool]:
-        """The solution with new preconditioners, and whether the iterations sufficed."""
+        """The solution with new preconditioners, and whether the iterations sufficed. `start` is
+        what an earlier preconditioner has left unfinished."""
         self._coupled_inverse = None
         if dense and joint.root.unit is not None and len(b) <= MAX_COUPLED_ROWS:
             inverses = [system.dense_inverse() for system in joint.systems]
@@ -649,13 +704,28 @@ class JointSolver:
         else:
             for system in joint.iterated:
                 system.renew(dense)
-        x, self._count_when_new, done = self._iterate(joint, b, accuracy, limit)
+        x, count, done = self._iterate(joint, b, accuracy, limit, start)
+        # the rest of a solution takes fewer iterations than the next one will
+        self._count_when_new = count if start is None else max(count, self._count_when_new)
         return x, done
 
     def _iterate(
-        self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy, limit: int
+        self,
+        joint: JointSystem,
+        b: np.ndarray,
+        accuracy: Accuracy,
+        limit: int,
+        start: np.ndarray | None = None,
     ) -> tuple[np.ndarray, int, bool]:
         shape, root = b.shape, joint.root
+        if start is not None and not np.isfinite(start).all():
+            start = None
+        if len(joint.systems) == 1 and joint.iterated and root.unit is None:
+            before = None if start is None else start[:, 0]
+            found = joint.iterated[0].iterate(root.span, b[:, 0], before, *accuracy, limit)
+            if found is not None:
+                x, count, done = found
+                return x[:, None], count, done
         inverse = self._coupled_inverse or joint.inverse
 
         def apply(x: np.ndarray) -> np.ndarray:
@@ -666,6 +736,12 @@ class JointSolver:
             return root.project(inverse(r.reshape(shape))).reshape(-1)
 
         x, count, done = conjugate_gradients(
-            apply, precondition, b.reshape(-1), accuracy.tol, limit, accuracy.error
+            apply,
+            precondition,
+            b.reshape(-1),
+            accuracy.tol,
+            limit,
+            accuracy.error,
+            None if start is None else start.reshape(-1),
         )
         return x.reshape(shape), count, done

@@ -1,0 +1,27 @@
+"""What conjugate gradients on Newton systems are preconditioned by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cvxnn import panels
+
+
+@dataclass(frozen=True, eq=False)
+class Preconditioner:
+    """In single precision: the inverse of the matrix whose Cholesky factor is given or, with a root
+    (n,) and V (R, n), that of D (I + V'V) D for D = diag(root), by Woodbury's formula with the
+    factor of I + V V'."""
+
+    factor: np.ndarray
+    root: np.ndarray | None = None
+    V: np.ndarray | None = None
+
+    def __call__(self, r: np.ndarray) -> np.ndarray:
+        if self.root is None or self.V is None:
+            return panels.cholesky_solve(self.factor, r)
+        with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
+            r = r.astype(np.float32) / self.root
+            return (r - panels.cholesky_solve(self.factor, self.V @ r) @ self.V) / self.root
