@@ -48,6 +48,7 @@ LONGEST_MEMORY = 40.0
 # Iterations are slow if so many of them leave more than this share of the gap. Newton steps then
 # begin at a gap of at most the last of these; before, the support is far from its last form.
 SLOW_ITERATIONS, SLOW, NEWTON_AT_MOST = 40, 0.7, 0.3
+NEWTON_COST = 100  # of a Newton step, in iterations
 MAX_FAILURES = 3  # Newton steps in a row after which the gap was hardly smaller
 SHORTEST = 0.05  # Newton step, of its full length
 # Of the Hessian in a Newton step, in units of the curvature: without it, steps between blocks that
@@ -199,7 +200,7 @@ class _Run:
     def advance(self, tol: float) -> Iterator[Working]:
         """The iterations up to the next check."""
         soon = self.unsettled or self.gap <= NEAR * tol
-        if self.gap <= self.settings.newton_below or self.is_slow():
+        if self.gap <= self.settings.newton_below or self._is_slow(tol):
             for _ in self.newton_steps():
                 soon = True
                 yield Working(self.taken)
@@ -336,9 +337,9 @@ class _Run:
 
     # -- Newton steps on the support
 
-    def is_slow(self) -> bool:
-        """Whether the gap has hardly become smaller for long enough to try a Newton step, which
-        may take as many products as fifty iterations; after one that gained less, longer."""
+    def _is_slow(self, tol: float) -> bool:
+        """Whether the gap has hardly become smaller for long enough to try Newton steps, for which
+        it has to be longer after some that gained nothing, and the way to `tol` is still long."""
         if self.gap > NEWTON_AT_MOST:
             return False
         last, best = self.progress[-1]
@@ -346,7 +347,9 @@ class _Run:
         if not before:
             return False
         count, gap = before[-1]
-        return best > SLOW ** (count / SLOW_ITERATIONS) * gap
+        slow = best > SLOW ** (count / SLOW_ITERATIONS) * gap
+        left = math.log(max(best / max(tol, 1e-300), 1.0))
+        return slow and count * left >= NEWTON_COST * math.log(gap / best)
 
     def newton_steps(self) -> Iterator[None]:
         """Newton steps in the weights that are not zero, as long as they gain much, each followed
