@@ -35,7 +35,7 @@ from cvxnn.validation import check_integer, check_number
 
 SLACK = 1e-4  # of the quadratic bound in the line search, relative
 NOISE = 1e-12  # of differences of the loss, relative to it, with products in single precision
-LOOSE, SHORTER = 2.0, 0.85  # a bound that is looser than this lets the curvature fall by that
+LOOSE, SHORTER = 3.0, 0.85  # a bound that is looser than this lets the curvature fall by that
 VERY_LOOSE = 5.0  # at the first step, which then takes the curvature that it found
 MAX_RISE, MIN_RISE = 4.0, 1.25  # of the curvature in one step of the line search
 MAX_TRIALS = 60
@@ -47,17 +47,20 @@ UNSETTLED, NEAR = 0.05, 3.0
 LONGEST_MEMORY = 40.0
 # Iterations are slow if so many of them leave more than this share of the gap. Newton steps then
 # begin at a gap of at most the last of these; before, the support is far from its last form.
-SLOW_ITERATIONS, SLOW, NEWTON_AT_MOST = 40, 0.7, 0.3
+SLOW_ITERATIONS, SLOW, NEWTON_AT_MOST = 40, 0.7, 0.1
+NEWTON_COST = 100  # of a Newton step, in iterations
 MAX_FAILURES = 3  # Newton steps in a row after which the gap was hardly smaller
 SHORTEST = 0.05  # Newton step, of its full length
 # Of the Hessian in a Newton step, in units of the curvature: without it, steps between blocks that
 # are nearly alike would be far too long, and none of them of use.
 FIRST_DAMPING, MORE, LESS, MAX_DAMPED = 1e-7, 30.0, 0.1, 4
-MAX_STEPS, WORTH = 8, 0.05  # Newton steps in a row, while each takes this share of the gap
+# Newton steps in a row, while each takes this share of the gap, and systems are factored.
+MAX_STEPS, WORTH = 8, 0.05
 BETWEEN = 2  # iterations between them
 # Of a run, beside its points.
 _NUMBERS = (
-    "curvature", "t", "gap", "best_gap", "failures", "taken", "first", "unsettled", "wait", "damping"
+    "curvature", "t", "gap", "best_gap", "failures", "taken", "first",
+    "unsettled", "wait", "damping", "cheap",
 )  # fmt: skip
 
 
@@ -169,6 +172,7 @@ class _Run:
         self.progress: list[tuple[int, float]] = []
         self.wait = SLOW_ITERATIONS
         self.damping = FIRST_DAMPING  # of Newton steps, in units of the curvature
+        self.cheap = False  # whether the last one was
         self.taken = 1  # iterations since the last check, or the start
 
     @classmethod
@@ -199,7 +203,7 @@ class _Run:
     def advance(self, tol: float) -> Iterator[Working]:
         """The iterations up to the next check."""
         soon = self.unsettled or self.gap <= NEAR * tol
-        if self.gap <= self.settings.newton_below or self.is_slow():
+        if self.gap <= self.settings.newton_below or self._is_slow(tol):
             for _ in self.newton_steps():
                 soon = True
                 yield Working(self.taken)
@@ -336,9 +340,9 @@ class _Run:
 
     # -- Newton steps on the support
 
-    def is_slow(self) -> bool:
-        """Whether the gap has hardly become smaller for long enough to try a Newton step, which
-        may take as many products as fifty iterations; after one that gained less, longer."""
+    def _is_slow(self, tol: float) -> bool:
+        """Whether the gap has hardly become smaller for long enough to try Newton steps, for which
+        it has to be longer after some that gained nothing, and the way to `tol` is still long."""
         if self.gap > NEWTON_AT_MOST:
             return False
         last, best = self.progress[-1]
@@ -346,7 +350,9 @@ class _Run:
         if not before:
             return False
         count, gap = before[-1]
-        return best > SLOW ** (count / SLOW_ITERATIONS) * gap
+        slow = best > SLOW ** (count / SLOW_ITERATIONS) * gap
+        left = math.log(max(best / max(tol, 1e-300), 1.0))
+        return slow and count * left >= NEWTON_COST * math.log(gap / best)
 
     def newton_steps(self) -> Iterator[None]:
         """Newton steps in the weights that are not zero, as long as they gain much, each followed
@@ -354,27 +360,29 @@ class _Run:
         above = self.gap > self.settings.newton_below
         useless = self.gap >= 0.9 * self.best_gap
         self.failures = self.failures + 1 if useless and not above else 0
-        self.wait = 2 * self.wait if useless and above else self.settings.every
+        paid = self.gap < (0.9 if self.cheap else 0.5) * self.best_gap
+        soonest = self.settings.every if self.cheap else SLOW_ITERATIONS
+        self.wait = soonest if paid or not above else 2 * self.wait
         self.best_gap = min(self.gap, self.best_gap)
         self.progress = []
         self.stuck = self.failures > MAX_FAILURES
         left = self._objective(self.x) * self.gap
         for _ in range(0 if self.stuck else MAX_STEPS):
             self._drop_zeros()
-            before = self._objective(self.x)
-            if not self._newton_step(before):
+            before, support = self._objective(self.x), self._support()
+            self.cheap = support is not None and support.is_factored
+            if support is None or not self._newton_step(support, before):
                 break
             yield
-            if before - self._objective(self.x) < WORTH * left:
+            if not self.cheap or before - self._objective(self.x) < WORTH * left:
                 break
             self.accelerate(BETWEEN)
 
-    def _newton_step(self, before: float) -> bool:
-        """Whether one was affordable, and led to a smaller objective."""
+    def _support(self) -> Support | None:
         K, d = self.x.rows.shape
         if K == 0 or not Support.is_affordable(K, self.blocks.operator.n, d):
-            return False
-        support = Support(
+            return None
+        return Support(
             self.x,
             self.pairs,
             self.plain,
@@ -384,7 +392,10 @@ class _Run:
             mask_of=self.blocks.operator.mask_of,
             faces=self.blocks.faces(self.pairs),
         )
-        for _ in range(MAX_DAMPED):
+
+    def _newton_step(self, support: Support, before: float) -> bool:
+        """Whether a step led to a smaller objective."""
+        for _ in range(MAX_DAMPED if support.is_factored else 1):
             step = support.step(self.damping * self.curvature)
             length = 1.0
             while length > SHORTEST:

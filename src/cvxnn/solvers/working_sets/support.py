@@ -61,13 +61,18 @@ class Support:
         """Whether diagonal blocks of this size may be formed."""
         return K * d * d <= MAX_ENTRIES and 2 * K * n * d * d <= MAX_WORK
 
+    @property
+    def is_factored(self) -> bool:
+        """Whether the faces have so few dimensions that steps are cheap."""
+        if self.faces is None:
+            return False
+        n, C = self.x.Z.shape
+        R = C + int(self.faces.dimension.sum())
+        return n * R * R <= MAX_FACTORED and n * R <= MAX_COLUMNS
+
     def step(self, damping: float) -> Point:
         """The Newton step, with `damping` added to the Hessian in the weights."""
-        n, C = self.x.Z.shape
-        R = C + (self.x.rows.size if self.faces is None else int(self.faces.dimension.sum()))
-        if self.faces is None or n * R * R > MAX_FACTORED or n * R > MAX_COLUMNS:
-            return self._iterated_step(damping)
-        return self._face_step.solve(damping)
+        return self._face_step.solve(damping) if self.is_factored else self._iterated_step(damping)
 
     def _inverse_blocks(self, damping: float) -> np.ndarray:
         """The inverses of the Hessian's diagonal blocks, in the precision of X: (K, d, d)."""
