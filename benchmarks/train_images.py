@@ -36,7 +36,7 @@ def data_file(name: str) -> Path:
 def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, tuple[int, ...]]:
     """Rows and labels for training and for the test, and the shape of an image. The mean image of
     the training set is subtracted: brightness, which all pixels share, would make gates nearly
-    equal and the program ill-conditioned (ten times as many iterations and more)."""
+    equal and the program ill-conditioned, which costs several times the iterations."""
     if name == "digits":
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
