@@ -2,14 +2,17 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
 import cvxnn
 from conftest import make_data
 from cvxnn import Status
+from cvxnn.cones.cones import Cones
+from cvxnn.cones.screening import LastProjections
 from cvxnn.kernels import native
 from cvxnn.operators import ExpandedMatrix, expanded_matrix
 from cvxnn.operators.ragged import RaggedSelections
-from cvxnn.solvers.working_sets.method import WorkingSets
+from cvxnn.solvers.working_sets.method import WorkingSets, _Run
 from extras import required
 
 SETS = [[0, 3, 4], [], list(range(7, 71)), [69]]
@@ -192,9 +195,108 @@ def test_it_stops_when_asked():
     assert none.status is Status.TIME_LIMIT
 
 
-def test_it_is_chosen_where_classes_are_coupled():
-    assert cvxnn.solve(make(n=40, p=5)).solver.name == "working-sets"
-    assert cvxnn.solve(make(n=40, p=5, loss="logistic")).solver.name == "newton"
+@pytest.mark.parametrize("kind", ["C-GReLU", "C-ReLU"])
+def test_it_is_chosen_where_classes_are_coupled(kind):
+    assert cvxnn.solve(make(kind, n=40, p=5)).solver.name == "working-sets"
+    assert cvxnn.solve(make(kind, n=40, p=5, loss="logistic")).solver.name == "newton"
+
+
+def test_sparse_rows_with_cones_are_for_newton():
+    from scipy.sparse import csr_array
+
+    problem = make("C-ReLU", n=40, p=5)
+    X = csr_array(problem.operator.rows())
+    sparse = cvxnn.CReLU(X, problem.loss.Y, problem.patterns, problem.lam, loss="softmax")
+    assert cvxnn.solve(sparse).solver.name == "newton"
+
+
+def test_the_last_multipliers_bound_new_projections(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, gates = rng.standard_normal((60, 5)), rng.standard_normal((5, 40))
+    cones = Cones(X, X @ gates >= 0, gates)
+    projected = []
+    original = Cones.project
+
+    def counted(self, points, *args, **settings):
+        projected.append(len(points))
+        return original(self, points, *args, **settings)
+
+    monkeypatch.setattr(Cones, "project", counted)
+    points, blocks = rng.standard_normal((40, 5)), np.arange(40)
+    last = LastProjections.none(cones, 50)
+    enough = 0.3
+    for scale, change in ((1.0, 0.0), (1.1, 0.02), (0.9, 0.02), (1.0, 0.0)):
+        points = scale * points + change * rng.standard_normal(points.shape)
+        found = last.project(cones, points, blocks + 10, blocks, enough)
+        exact, _ = original(cones, points, blocks)
+        long = np.linalg.norm(found, axis=1) > enough
+        np.testing.assert_allclose(found[long], exact[long], atol=1e-9)
+        assert np.all(np.linalg.norm(exact[~long], axis=1) <= enough)
+        # what is short is a point x + X~'gamma: beyond the cone in no direction of it
+        inside = cones.interior * (1 - 1e-9)
+        excess = np.einsum("ij,ij->i", found - points, inside)
+        assert np.all(excess >= -1e-9)
+    assert np.any(~long)
+    assert projected[0] == 40
+    assert projected[-1] == np.count_nonzero(long)  # the others need no projection
+
+
+@pytest.mark.parametrize("loss", ["softmax", "logistic"])
+def test_both_ways_to_a_newton_step_agree(loss):
+    problem = make("C-ReLU", loss, n=60, p=10, share=0.1, output_bias=True)
+    run = _Run(problem, WorkingSets(), np.zeros(problem.weight_shape), None)
+    for _ in range(5):
+        run.check()
+        run.accelerate(10)
+    run._drop_zeros()
+    support = run._support()
+    assert support is not None
+    assert support.is_factored
+    for damping in (1e-3, 1.0):
+        step = support.step(damping)
+        other = support._iterated_step(damping, max_iter=500, tol=1e-7)
+        # an output bias is determined up to a constant
+        np.testing.assert_allclose(step.rows, other.rows, atol=1e-3 * np.abs(step.rows).max())
+        shift = (other.Z - step.Z).mean(axis=1, keepdims=True) if loss == "softmax" else 0.0
+        np.testing.assert_allclose(step.Z + shift, other.Z, atol=1e-3 * np.abs(step.Z).max())
+
+
+def test_diagonal_blocks_are_those_of_the_hessian():
+    problem = make(n=60, p=10, share=0.05)
+    run = _Run(problem, WorkingSets(), np.zeros(problem.weight_shape), None)
+    run.check()
+    run.accelerate(20)
+    run._drop_zeros()
+    support = run._support()
+    X, h = problem.operator.rows(), problem.loss.root(run.x.Z).diagonal()
+    classes = np.repeat(np.arange(3), [len(its) for its in run.pairs.blocks])
+    for block, pattern, k in zip(support._squares, run.pairs.pattern, classes, strict=True):
+        rows = X * problem.patterns.mask[:, pattern, None]
+        np.testing.assert_allclose(block, rows.T @ (rows * h[:, [k]]), rtol=1e-4, atol=1e-6)
+
+
+def test_blocks_that_are_nearly_alike_do_not_slow_it_down():
+    """Few columns, and patterns that differ in a row or two: with Newton steps at the end alone it
+    takes more than 900 iterations."""
+    X, y = load_iris(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    patterns = cvxnn.sample_patterns(X, 300, bias=True, random_state=0)
+    problem = cvxnn.CReLU(
+        X, np.eye(3)[y], patterns, 1.0, loss="softmax", bias=True, output_bias=True
+    )
+    problem = problem.with_lam(0.02 * cvxnn.lambda_max(problem))
+    solution = cvxnn.solve(problem, "working-sets")
+    assert solution.converged
+    assert solution.n_iter < 700
+
+
+@pytest.mark.parametrize("name", ["GatedReLUClassifier", "ReLUClassifier"])
+def test_many_classes_have_an_answer(name):
+    rng = np.random.default_rng(0)
+    y = np.arange(160) % 40
+    X = rng.standard_normal((40, 4))[y] + 0.1 * rng.standard_normal((160, 4))
+    model = getattr(cvxnn, name)(n_patterns=15, random_state=0).fit(X, y)
+    assert model.certificate_.relative_gap <= model.tol
 
 
 @pytest.mark.parametrize(

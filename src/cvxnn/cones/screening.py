@@ -51,12 +51,13 @@ class LastProjections:
         """Project points (k, d) of these blocks onto the cones of `pattern`. A result that is no
         longer than `enough` may be any x + X~'gamma."""
         shift = self.shift[blocks]
-        squares = np.einsum("ij,ij->i", shift, shift)
-        along = np.maximum(-np.einsum("ij,ij->i", points, shift), 0.0)
-        scale = np.divide(along, squares, out=np.zeros_like(along), where=squares > 0)
-        result = points + scale[:, None] * shift
-        short = np.sqrt(np.einsum("ij,ij->i", result, result)) <= enough  # not where it is no number
-        long = np.flatnonzero(~short)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("ij,ij->i", shift, shift)
+            along = np.maximum(-np.einsum("ij,ij->i", points, shift), 0.0)
+            scale = np.divide(along, squares, out=np.zeros_like(along), where=squares > 0)
+            result = points + scale[:, None] * shift
+            short = np.sqrt(np.einsum("ij,ij->i", result, result)) <= enough
+        long = np.flatnonzero(~short)  # or not a number
         enough = np.broadcast_to(enough, len(points))[long]
         result[long], state = cones.project(
             points[long], pattern[long], enough=enough, start=self.active.select(blocks[long])
