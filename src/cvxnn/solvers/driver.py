@@ -81,7 +81,8 @@ def solve(
         "lsmr" for C-GReLU, "al", "decomposition" for C-ReLU, or a solver object such as
         `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty, and working sets with a
         loss that couples its outputs (softmax); at lam = 0 and for l2 a least squares solver, with
-        a decomposition for C-ReLU ("al" if the data are sparse); and R-FISTA for other penalties and for arrays that are not NumPy's.
+        a decomposition for C-ReLU ("al" if the data are sparse); and R-FISTA for other penalties
+        and for arrays that are not NumPy's.
     stop : "gap" stops on the certificate; "paper" on the rule published for the method: for
         R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
         that and the constraint gap.

@@ -50,6 +50,7 @@ LONGEST_MEMORY = 40.0
 SLOW_ITERATIONS, SLOW, NEWTON_AT_MOST = 40, 0.7, 0.1
 NEWTON_COST = 100  # of a Newton step, in iterations
 MAX_FAILURES = 3  # Newton steps in a row after which the gap was hardly smaller
+MAX_UNPAID = 2  # the same before, with cones, where the dual method then goes on
 SHORTEST = 0.05  # Newton step, of its full length
 # Of the Hessian in a Newton step, in units of the curvature: without it, steps between blocks that
 # are nearly alike would be far too long, and none of them of use.
@@ -60,7 +61,7 @@ BETWEEN = 2  # iterations between them
 # Of a run, beside its points.
 _NUMBERS = (
     "curvature", "t", "gap", "best_gap", "failures", "taken", "first",
-    "unsettled", "wait", "damping", "cheap",
+    "unsettled", "wait", "damping", "cheap", "unpaid",
 )  # fmt: skip
 
 
@@ -172,7 +173,7 @@ class _Run:
         self.progress: list[tuple[int, float]] = []
         self.wait = SLOW_ITERATIONS
         self.damping = FIRST_DAMPING  # of Newton steps, in units of the curvature
-        self.cheap = False  # whether the last one was
+        self.cheap, self.unpaid = False, 0  # whether the last one was; how many gained too little
         self.taken = 1  # iterations since the last check, or the start
 
     @classmethod
@@ -363,9 +364,12 @@ class _Run:
         paid = self.gap < (0.9 if self.cheap else 0.5) * self.best_gap
         soonest = self.settings.every if self.cheap else SLOW_ITERATIONS
         self.wait = soonest if paid or not above else 2 * self.wait
+        self.unpaid = 0 if paid or not above else self.unpaid + 1
         self.best_gap = min(self.gap, self.best_gap)
         self.progress = []
         self.stuck = self.failures > MAX_FAILURES
+        if isinstance(self.problem, CReLU):  # with small lam, faces change for very long
+            self.stuck |= self.unpaid >= MAX_UNPAID
         left = self._objective(self.x) * self.gap
         for _ in range(0 if self.stuck else MAX_STEPS):
             self._drop_zeros()
