@@ -149,13 +149,13 @@ def present(rows: Rows) -> str:
     fits = [r["before"] / r["now"] for name, r in rows.items() if name.startswith(ESTIMATORS)]
     return "\n\n".join(
         [
-            f"Medians of {REPEATS} runs of each version in turns, one thread; of the small fits the "
-            "quickest of three in each run. Before: the version whose `src` folder `CVXNN_OTHER` "
-            "named.",
+            f"Medians of {REPEATS} runs of each version in turns, one thread; of the small fits "
+            "the quickest of three in each run. Before: the version whose `src` folder "
+            "`CVXNN_OTHER` named.",
             markdown_table(header, lines),
             "Estimators have their own settings, those with CV in their name 8 strengths and 3 "
-            f"folds. All fits together are {statistics.geometric_mean(fits):.2f} times faster "
-            "(geometric mean).",
+            f"folds. All fits together are {statistics.geometric_mean(fits or [1.0]):.2f} times "
+            "faster (geometric mean).",
             "Paths of 20 strengths down to a hundredth of lambda_max to a gap of 1e-4, against "
             "solves of the same problems from zero:",
             _paths(rows),
@@ -166,8 +166,8 @@ def present(rows: Rows) -> str:
 def _paths(rows: Rows) -> str:
     lines = []
     for name, path in rows.items():
-        if name.startswith("path: "):
-            cold = rows[name.replace("path: ", "cold: ")]
+        cold = rows.get(name.replace("path: ", "cold: "))
+        if name.startswith("path: ") and cold is not None:
             seconds = cold["before"], cold["now"], path["before"], path["now"]
             ratio = f"{cold['before'] / path['now']:.2f}"
             lines.append((name.removeprefix("path: "), *(f"{s:.3f}" for s in seconds), ratio))

@@ -14,7 +14,9 @@ from scipy.special import expit, logsumexp, softmax, xlogy
 from scipy.special import huber as huber_function
 
 from cvxnn.arrays import array_namespace, to_numpy
+from cvxnn.kernels import native
 from cvxnn.losses import LOSSES, make_loss
+from cvxnn.losses.likelihoods import LogisticLoss
 
 DELTA = 0.8
 N, C = 9, 3
@@ -793,3 +795,63 @@ def test_lapack_does_not_complain_on_the_terminal():
     result = subprocess.run([sys.executable, "-c", BEYOND], capture_output=True, text=True)
     assert result.stderr == ""
     assert result.stdout == "(3,)\n0.0\nthe curvature of the loss is not finite\n"
+
+
+# ---- in one compiled call ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_kernels(monkeypatch):
+    """Switches the compiled kernels off, when it is called."""
+    return lambda: monkeypatch.setattr(native, "library", lambda: None)
+
+
+@pytest.mark.skipif(native.library() is None, reason="the kernels were not built")
+@pytest.mark.parametrize("size", [1e-9, 1.0, 40.0, 1e5])
+@pytest.mark.parametrize(("n", "C"), [(2, 1), (129, 1), (300, 3)])
+def test_the_logistic_loss_at_its_best_bias_is_that_of_numpy(n, C, size, without_kernels):
+    rng = np.random.default_rng(0)
+    Y = np.where(rng.random((n, C)) < 0.3, 1.0, -1.0)
+    Y[:2] = [[1.0], [-1.0]]
+    Z, weight = size * rng.standard_normal((n, C)), rng.uniform(0.1, 2, n)
+    loss = LogisticLoss.bind(Y, weight)
+    found = [loss.minimum(Z), loss.minimum(Z, np.full(C, -900.0))]
+    without_kernels()
+    plain = loss.minimum(Z)
+    for its in found:
+        assert its.value == pytest.approx(plain.value, rel=1e-13, abs=1e-300)
+        sizes = np.abs(its.gradient).sum(axis=0)
+        assert np.all(np.abs(its.gradient.sum(axis=0)) <= 2e-14 * sizes)
+        np.testing.assert_allclose(its.gradient, loss.gradient(Z + its.b), rtol=1e-12, atol=1e-300)
+        np.testing.assert_allclose(its.root.scale, loss.root(Z + its.b).scale, atol=1e-12)
+    if size < 100:  # beyond, a whole interval is best
+        np.testing.assert_allclose(found[0].b, plain.b, rtol=1e-9, atol=1e-12)
+
+
+def test_the_best_bias_is_where_a_root_finder_finds_it():
+    """scipy's `brentq` on the sum of gradients."""
+    rng = np.random.default_rng(1)
+    z, y = 3 * rng.standard_normal(200), np.where(rng.random(200) < 0.2, 1.0, -1.0)
+    found = LogisticLoss(y[:, None]).minimum(z[:, None])
+    expected = optimize.brentq(lambda b: np.sum(y * expit(-y * (z + b))), -50, 50, xtol=1e-14)
+    assert found.b[0] == pytest.approx(expected, abs=1e-12)
+    assert found.value == pytest.approx(np.mean(np.logaddexp(0, -y * (z + expected))), rel=1e-14)
+
+
+@pytest.mark.skipif(native.library() is None, reason="the kernels were not built")
+@pytest.mark.parametrize("n_limits", [1, 3])
+@pytest.mark.parametrize("kind", ["inside", "beyond", "outside", "zero"])
+def test_the_compiled_logistic_dual_is_that_of_numpy(n_limits, kind, without_kernels):
+    rng = np.random.default_rng(2)
+    Y = np.where(rng.random((150, 3)) < 0.4, 1.0, -1.0)
+    loss = LogisticLoss.bind(Y, rng.uniform(0.1, 2, 150))
+    share = {"inside": 1.0, "beyond": 5.0, "outside": 1.0, "zero": 0.0}[kind]
+    Theta = share * loss.gradient(2 * rng.standard_normal(Y.shape))
+    if kind == "outside":
+        Theta[7, 1] *= -1
+    limit, quadratic = rng.uniform(0.2, 1.5, n_limits), rng.uniform(0, 0.1, n_limits)
+    found = loss.best_dual(Theta, limit, quadratic)
+    without_kernels()
+    expected = loss.best_dual(Theta, limit, quadratic)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
+    assert found[1] == pytest.approx(expected[1], rel=1e-12, abs=1e-15)

@@ -532,6 +532,58 @@ def test_conjugate_gradients_solve_and_count():
     np.testing.assert_allclose(perfect, exact, rtol=1e-8)
 
 
+def test_conjugate_gradients_go_on_from_a_start():
+    """An unfinished solution is a start for the rest, and a finished one needs a step at most."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((30, 30))
+    K, r = A @ A.T + np.eye(30), rng.standard_normal(30)
+    whole, n_whole, _ = conjugate_gradients(lambda x: K @ x, lambda r: r, r, 1e-8, 1000)
+    half, _, done = conjugate_gradients(lambda x: K @ x, lambda r: r, r, 1e-8, n_whole // 2)
+    assert not done
+    rest = conjugate_gradients(lambda x: K @ x, lambda r: r, r, 1e-8, 1000, np.inf, half)
+    assert rest[2]
+    assert np.linalg.norm(K @ rest[0] - r) <= 1.01e-8 * np.linalg.norm(r)
+    again = conjugate_gradients(lambda x: K @ x, lambda r: r, r, 1e-7, 1000, np.inf, whole)
+    assert again[1] <= 1
+
+
+@pytest.mark.parametrize("start", [False, True])
+@pytest.mark.parametrize("span", [0, 2])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(("dtype", "tol"), [(np.float32, 1e-3), (np.float64, 1e-10)])
+def test_compiled_systems_are_solved_as_in_numpy(dtype, tol, dense, span, start, by_products):
+    """Against NumPy's own solution of the whole matrix, and with the iterations of the twin."""
+    n, sigma = 70, 0.3
+    blocks, x, rng = random_blocks("free", n=n)
+    at, scale = linearise(blocks, x), rng.uniform(0.3, 3, n)
+    Q = np.linalg.qr(rng.standard_normal((n, span)))[0] if span else np.zeros((n, 0))
+    part = blocks.parts[0]
+    system = replace(part.system(scale, sigma, at), dtype=dtype)
+    system.renew(dense)
+    r = rng.standard_normal(n)
+    r -= Q @ (Q.T @ r)
+    before = r - Q @ (Q.T @ r) if start else None
+    found = system.iterate(Q, r, before, tol, np.inf, 300)
+    if found is None:
+        pytest.skip("the kernels were not built")
+    root = Root(np.ones((n, 1)), span=Q)
+
+    def apply(x):
+        return root.project((x + system.product(x))[:, None])[:, 0]
+
+    def precondition(r):
+        return root.project(system.inverse(r)[:, None])[:, 0]
+
+    twin = conjugate_gradients(apply, precondition, r, tol, 300, np.inf, before)
+    assert found[2]
+    assert twin[2]
+    assert abs(found[1] - twin[1]) <= 1
+    T = np.eye(n) - Q @ Q.T
+    A = scale[:, None] * dense_matrix(blocks, sigma, at) * scale
+    expected = np.linalg.lstsq(T @ (np.eye(n) + A) @ T, r, rcond=1e-12)[0]
+    assert np.linalg.norm(found[0] - expected) <= 2 * tol * np.linalg.norm(r)
+
+
 def test_conjugate_gradients_of_nothing_are_nothing():
     """A residual of zero asks for no step."""
     x, _, done = conjugate_gradients(lambda x: 2 * x, lambda r: r, np.zeros(4), 1e-8, 10)

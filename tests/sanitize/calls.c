@@ -291,6 +291,51 @@ static void call_bits(int transposed)
     free(mask), free(rows), free(expected), free(call.out[0]), free(call.out[1]);
 }
 
+/* Kernels that one thread runs from the first row to the last: a flag that another one sets in their
+ * middle in some calls. Returns whether it does; the caller joins it by `end_of_stop`. */
+static pthread_t stopper;
+static uint64_t stop_after;
+
+static int begin_stop(void)
+{
+    stop = 0, stop_after = draw(20000);
+    int interrupted = draw(4) == 0;
+    if (interrupted && pthread_create(&stopper, NULL, set_stop, &stop_after)) abort();
+    return interrupted;
+}
+
+/* Labels of both signs and positive weights that sum to 1, as all callers have them; predictions may
+ * be wild. At the bias that is found the gradients sum to zero, and scaling leaves the domain of the
+ * dual in peace. */
+static void call_logistic(void)
+{
+    index_t n = draw_size(0, 300), C = draw_size(1, 4), size = n * C * sizeof(double);
+    double *Z = draw_doubles(n * C + 1), *Y = room(size + 1), *weight = room(n * sizeof(double) + 1);
+    double *gradient = room(size + 1), *scale = room(size + 1), *bias = room(C * sizeof(double));
+    double *limit = room(C * sizeof(double)), value, dual;
+    for (index_t i = 0; i < n * C; i++) Y[i] = i / C == 0 || (i / C > 1 && draw(2)) ? 1.0 : -1.0;
+    for (index_t i = 0; i < n; i++) weight[i] = 1.0 / n;
+    for (index_t c = 0; c < C; c++) bias[c] = 0.0;
+    int interrupted = begin_stop();
+    logistic_minimum(n, C, Z, Y, weight, bias, &value, gradient, scale, &stop);
+    if (interrupted) pthread_join(stopper, NULL);
+    for (index_t c = 0; c < C; c++) bias[c] = draw_value(), limit[c] = 1.0;
+    logistic_minimum(n, C, Z, Y, weight, bias, &value, gradient, scale, &never);
+    for (index_t c = 0; c < C && !wild && n > 1; c++) {
+        double sum = 0, sizes = 0;
+        for (index_t i = 0; i < n; i++)
+            sum += gradient[i * C + c], sizes += fabs(gradient[i * C + c]);
+        check(fabs(sum) <= 1e-12 * sizes, "a balanced gradient");
+    }
+    index_t n_limits = draw(2) ? C : 1;
+    logistic_dual(n, C, n_limits, gradient, Y, weight, limit, &dual);
+    if (!wild && n > 1) {
+        check(limit[0] > 0.999999 && limit[0] <= 1.0, "a gradient is in the domain");
+        check(fabs(dual - value) <= value + 1e-9, "a dual value");
+    }
+    free(Z), free(Y), free(weight), free(gradient), free(scale), free(bias), free(limit);
+}
+
 #define REAL float
 #define NAME(name) name##_float
 #include "calls.c"
@@ -310,6 +355,9 @@ int main(int argc, char **argv)
         call_projections();
         call_hinges(k % 2);
         call_bits(k % 2);
+        call_logistic();
+        call_system_float();
+        call_system_double();
         call_products_float(k % 4 < 2);
         call_products_double(k % 4 < 2);
         call_ragged_float(k % 4 < 2);
@@ -449,6 +497,63 @@ static void NAME(call_ragged)(int forward)
         }
     free(offsets), free(mask), free(bits), free(X), free(factor);
     free(call.out[0]), free(call.out[1]);
+}
+
+/* A system without a preconditioner, or with a very simple one: V = 0. */
+static void NAME(call_system)(void)
+{
+    index_t n = draw_size(1, 100), a = draw_size(1, 70), d = draw_size(1, 20), m = draw(2);
+    index_t R = draw(2) ? draw_size(1, 20) : n, woodbury = R != n;
+    uint8_t *mask = draw_mask(n * a);
+    uint32_t *rows = bits_of(mask, n, a, 0), *columns = bits_of(mask, n, a, 1);
+    REAL *X = room(n * d * sizeof(REAL));
+    for (index_t k = 0; k < n * d; k++) X[k] = (REAL)draw_value();
+    double *scale = draw_doubles(n), *unit = draw_doubles(a * d), *Q = draw_doubles(m * n + 1);
+    double *weight = draw_doubles(a), *along = draw_doubles(a), *r = draw_doubles(n);
+    double *x = room(n * sizeof(double)), *right = room(n * sizeof(double));
+    float *root = room(n * sizeof(float)), *V = room(R * n * sizeof(float));
+    float *factor = room(R * R * sizeof(float));
+    for (index_t i = 0; i < a; i++) weight[i] = fabs(weight[i]), along[i] = fabs(along[i]);
+    for (index_t i = 0; i < n; i++) root[i] = 1.0f;
+    for (index_t i = 0; i < R * n; i++) V[i] = 0.0f;
+    for (index_t i = 0; i < R * R; i++) factor[i] = i % (R + 1) ? 0.0f : 1.0f;
+    memcpy(right, r, n * sizeof(double));
+    int interrupted = begin_stop();
+    for (int again = 0; again < 2; again++) {
+        memset(x, 0, n * sizeof(double));
+        if (again) x[0] = 0.5; /* a start */
+        memcpy(r, right, n * sizeof(double));
+        index_t count = NAME(solve_system)(n, a, d, m, R, rows, columns, X, scale, weight, along,
+                                           unit, Q, woodbury ? root : NULL, woodbury ? V : NULL,
+                                           factor, r, x, 1e-4, INFINITY, 300, again ? &never : &stop);
+        check(count >= -300 && count <= 300, "the count of iterations");
+        if (!again && interrupted) pthread_join(stopper, NULL);
+        if (wild || m || !again || count <= 0) continue;
+        double left = 0, size = 0;
+        double *blocks = calloc(a * d, sizeof(double));
+        for (index_t j = 0; j < n; j++)
+            for (index_t i = 0; i < a; i++)
+                for (index_t c = 0; mask[j * a + i] && c < d; c++)
+                    blocks[i * d + c] += X[j * d + c] * scale[j] * x[j];
+        for (index_t i = 0; i < a; i++) {
+            double sum = 0;
+            for (index_t c = 0; c < d; c++) sum += blocks[i * d + c] * unit[i * d + c];
+            for (index_t c = 0; c < d; c++)
+                blocks[i * d + c] = weight[i] * blocks[i * d + c] + along[i] * sum * unit[i * d + c];
+        }
+        for (index_t j = 0; j < n; j++) {
+            double fit = 0;
+            for (index_t i = 0; i < a; i++)
+                for (index_t c = 0; mask[j * a + i] && c < d; c++)
+                    fit += X[j * d + c] * blocks[i * d + c];
+            double residual = x[j] + scale[j] * fit - right[j];
+            left += residual * residual, size += right[j] * right[j];
+        }
+        check(sqrt(left) <= 1e-2 * sqrt(size) + 1e-9, "a solution");
+        free(blocks);
+    }
+    free(mask), free(rows), free(columns), free(X), free(scale), free(unit), free(Q), free(weight);
+    free(along), free(r), free(x), free(right), free(root), free(V), free(factor);
 }
 
 #endif

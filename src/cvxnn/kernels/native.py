@@ -513,4 +513,6 @@ def _doubles(array: np.ndarray) -> np.ndarray:
 
 def _pointer(array: np.ndarray) -> ctypes.Array[ctypes.c_char] | int:
     """The memory of an array; that of a writable one costs a quarter of the time."""
-    return _MEMORY.from_buffer(array) if array.flags.writeable else array.ctypes.data
+    if not array.flags.writeable:
+        return array.ctypes.data
+    return _MEMORY.from_buffer(array)  # type: ignore[arg-type]

@@ -199,13 +199,9 @@ class WeightedLoss:
         """f(Z) and grad f(Z), for losses that have them cheaper together."""
         return self.value(Z), self.gradient(Z)  # type: ignore[attr-defined]
 
-    def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        """The b (C,) that minimises f(Z + 1 b'), searched for from a start, in NumPy."""
-        raise NotImplementedError
-
     def minimum(self, Z: np.ndarray, start: np.ndarray | None = None) -> Minimum:
         """The loss at the best output bias, for losses that have it cheaper together."""
-        return Minimum(self, Z, self.best_intercept(Z, start))
+        return Minimum(self, Z, self.best_intercept(Z, start))  # type: ignore[attr-defined]
 
     def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         return Theta

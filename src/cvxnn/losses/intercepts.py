@@ -74,7 +74,7 @@ class WithIntercept:
 
     def gradient(self, Z: SomeArray) -> SomeArray:
         if isinstance(Z, np.ndarray):
-            return self._minimum(Z).gradient
+            return self._minimum(Z).gradient  # type: ignore[return-value]
         return self._centred.gradient(self._shifted(Z))
 
     def bregman(self, Z_new: Array, Z: Array) -> float:

@@ -51,10 +51,10 @@ class LogisticLoss(WeightedLoss):
         return column_roots(self, Z, np.zeros(Z.shape[1]) if start is None else start)
 
     def minimum(self, Z: np.ndarray, start: np.ndarray | None = None) -> Minimum:
-        if native.library() is None:
+        if native.library() is None or type(self) is not LogisticLoss:  # of another formula
             return super().minimum(Z, start)
         start = np.zeros(Z.shape[1]) if start is None else start
-        return Minimum(self, Z, *native.logistic_minimum(Z, self.Y, self.row_weight, start))
+        return Minimum(self, Z, *native.logistic_minimum(Z, *self._numbers(), start))
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         q = np.clip(-self.Y * Theta / self.row_weight, 0.0, 1.0)
@@ -66,8 +66,8 @@ class LogisticLoss(WeightedLoss):
         Theta = double(Theta)
         xp = array_namespace(Theta)
         if isinstance(Theta, np.ndarray) and native.library() is not None:
-            tau, value = native.logistic_dual(Theta, self.Y, self.row_weight, limit)
-            return tau, value - float(np.sum(tau * tau * quadratic))
+            tau, value = native.logistic_dual(Theta, *self._numbers(), to_numpy(limit))
+            return tau, value - float(np.sum(tau * tau * to_numpy(quadratic)))
         q = -double(self.Y) * Theta / self.row_weight
         allowed = 1.0 / xp.maximum(xp.max(q, axis=0), xp.ones_like(q[0, :]))
         allowed = xp.where(xp.min(q, axis=0) < 0, xp.zeros_like(allowed), allowed)

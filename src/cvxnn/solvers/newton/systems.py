@@ -665,11 +665,11 @@ class JointSolver:
 
     def _by_iteration(self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy) -> np.ndarray:
         iterated = joint.iterated
+        x: np.ndarray | None = None  # of an earlier preconditioner
         if not iterated:  # outputs apart, and iterations for what couples them, are cheap
             x, done = self._renewed(joint, False, b, accuracy, FEW_ITERATIONS)
             return x if done else self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
         product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
-        x = None
         if self._coupled_inverse is not None or all(system.ready for system in iterated):
             worth = int((dense if self._dense else cheap) / product)
             x, _, done = self._iterate(joint, b, accuracy, self._count_when_new + max(worth, 3))
