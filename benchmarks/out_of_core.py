@@ -26,12 +26,13 @@ LIMIT = 1800.0  # seconds of the solve, unless the command line says otherwise
 MADE_AT_ONCE = 20_000  # rows
 
 
-def measure(options: Options, _: Rows) -> Iterator[tuple[str, Row]]:
+def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
     size = QUICK if options.quick else SIZE
     name = f"{size['n']:,} x {size['d']}, {size['p']} patterns"
     for where in ("file", "memory"):
         request = {**size, "where": where, "seconds": options.max_seconds or LIMIT}
-        yield f"{name}: {where}", _run(request)
+        if f"{name}: {where}" not in rows:
+            yield f"{name}: {where}", _run(request)
 
 
 def _run(request: dict[str, Any]) -> Row:
@@ -128,9 +129,10 @@ def misses(rows: Rows) -> list[str]:
     if failed:
         return failed
     both = {case.rpartition(" ")[2]: r["forward"] + r["adjoint"] for case, r in rows.items()}
-    ratio = both["file"] / both["memory"]
-    slow = f"a pass over the file takes {ratio:.1f} times that in memory, wanted {MAX_RATIO:g}"
-    found = [slow] if ratio > MAX_RATIO else []
+    found = []
+    if len(both) == 2 and both["file"] > MAX_RATIO * both["memory"]:
+        ratio = both["file"] / both["memory"]
+        found = [f"a pass over the file takes {ratio:.1f} times that in memory"]
     for case, row in rows.items():
         if "gap" in row and row["gap"] > row["wanted"]:
             found.append(f"{case}: relative gap {row['gap']:.1e}, wanted {row['wanted']:g}")
@@ -138,7 +140,7 @@ def misses(rows: Rows) -> list[str]:
 
 
 BENCHMARK = Benchmark(
-    "out_of_core", "Rows in a file under a hard limit of memory", measure, present, misses
+    "out_of_core", "Rows in a file under a hard limit of memory", measure, present, misses, True
 )
 
 if __name__ == "__main__":

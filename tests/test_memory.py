@@ -105,7 +105,7 @@ def test_a_limit_of_the_address_space_is_seen():
     run = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     )
-    says = "patterns with n = 1,000, d = 2,000, p = 100,000: needs about 3.4 GB, "
+    says = "patterns with n = 1,000, d = 2,000, p = 100,000: needs about 3.2 GB, "
     assert run.stdout.startswith(says)
 
 

@@ -117,6 +117,18 @@ def exact_step(root, A, r):
 
 
 @pytest.mark.parametrize("kind", ["gated", "relu"])
+def test_outputs_share_one_copy_of_the_rows(kind):
+    X, Y = make_data(30, 4, C=3)
+    patterns = cvxnn.sample_patterns(X, 8, random_state=0)
+    problem = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}[kind](X, Y, patterns, lam=0.1)
+    rows = newton_blocks.single_rows(problem)
+    blocks = [newton_blocks.make_blocks(problem, C, rows) for C in (1, 2)]
+    copies = [part._products.rows.X for joint in blocks for part in joint.parts]
+    single = problem.operator_double.base.in_single().rows()  # what products are made with
+    assert all(copy is single for copy in copies)
+
+
+@pytest.mark.parametrize("kind", ["gated", "relu"])
 def test_joint_blocks_are_those_of_the_problem(kind):
     """Products with a working set are the problem's, one output after the other."""
     X, Y = make_data(30, 4, C=3)

@@ -298,7 +298,7 @@ class RawFile:
         self.buffers: list[np.ndarray] = []  # of chunks, for the next pass
         self._handle = os.open(path, (os.O_RDWR if folder else os.O_RDONLY) | _BINARY)
         self._lock = Lock()  # where there is no `pread`, positions are shared
-        weakref.finalize(self, os.close, self._handle)
+        self._end = weakref.finalize(self, _close, self._handle)
 
     @classmethod
     def temporary(cls, folder: str | None) -> RawFile:
@@ -313,7 +313,8 @@ class RawFile:
             os.unlink(name)
             file.path = alias  # for other processes, as long as this one has it open
         else:
-            weakref.finalize(file, _remove, Path(name), os.getpid())
+            file._end.detach()
+            file._end = weakref.finalize(file, _close, file._handle, Path(name), os.getpid())
         return file
 
     @property
@@ -354,8 +355,10 @@ def _check_finite(block: np.ndarray, first: int) -> None:
         raise ValueError(f"X holds NaN or infinity, first in row {first + bad[0]}")
 
 
-def _remove(path: Path, process: int) -> None:
-    if os.getpid() == process:  # a fork is not the owner
+def _close(handle: int, path: Path | None = None, process: int = 0) -> None:
+    """Close a file, and remove it if it has a path; a fork of the process does not own it."""
+    os.close(handle)
+    if path is not None and os.getpid() == process:
         path.unlink(missing_ok=True)
 
 
