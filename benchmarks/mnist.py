@@ -1,7 +1,8 @@
 """MNIST: the time to a good model against tuned rivals, and the time to its certificate.
 
 Settings of all sides are chosen on the last 10,000 training rows. A setting counts for a level of
-accuracy if it exceeds it there by a margin, and the one that does so first is taken. With it the
+accuracy if it exceeds it there by a margin (or, if none does, reaches it), and the one that does so
+first is taken. With it the
 network is trained on all 60,000 rows, with several seeds, and the time is read at which the test
 accuracy reaches that level.
 """
@@ -62,6 +63,7 @@ METHODS: dict[str, tuple[str, list[Settings]]] = {
             (0, 300, 5, 128, 5e-3),
             (0, 300, 4, 256, 5e-3),
             (0, 300, 6, 256, 5e-3),
+            (0, 300, 8, 512, 1e-2),
         ),
     ),
     "torch Adam, components": (
@@ -127,10 +129,12 @@ def _tuned(run: str, grid: list[Settings], less: Settings) -> Row:
     ]
     row: Row = {"tried": tried}
     for level in LEVELS:
-        times = [_first(one, level + MARGIN) for one in tried]
-        reached = [(t, k) for k, t in enumerate(times) if t is not None]
-        if reached:
-            row[_percent(level)] = grid[min(reached)[1]]
+        for wanted in (level + MARGIN, level):
+            times = [_first(one, wanted) for one in tried]
+            reached = [(t, k) for k, t in enumerate(times) if t is not None]
+            if reached:
+                row[_percent(level)] = grid[min(reached)[1]]
+                break
     return row
 
 
