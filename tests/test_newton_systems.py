@@ -16,6 +16,7 @@ from cvxnn.solvers.newton import blocks as newton_blocks
 from cvxnn.solvers.newton import systems as newton_systems
 from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks, JointBlocks, row_norms
 from cvxnn.solvers.newton.systems import (
+    CoupledInverse,
     Faces,
     FaceSystem,
     JointSolver,
@@ -622,3 +623,19 @@ def test_a_factor_of_an_ill_conditioned_matrix_is_close_to_it():
     factor = np.tril(factor_shifted(single.copy())).astype(float)
     assert np.isfinite(factor).all()
     np.testing.assert_allclose(factor @ factor.T, exact, atol=1e-3 * np.abs(exact).max())
+
+
+def test_a_coupled_inverse_has_one_precision():
+    """Single outputs may be inverted in either; the result is the inverse on the range of T."""
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((3, 20, 30))
+    systems = [np.eye(20) + part @ part.T for part in A]
+    inverses = [np.linalg.inv(K).astype(t) for K, t in zip(systems, "fdf", strict=True)]
+    v = rng.random((20, 3)) + 0.1
+    v /= np.linalg.norm(v, axis=1)[:, None]
+    root = Root(np.ones((20, 3)), v)
+    inverse = CoupledInverse(inverses, root)
+    assert {part.dtype for part in inverse._inverses} == {np.dtype(np.float64)}
+    x = root.project(rng.standard_normal((20, 3)))
+    product = np.stack([K @ x[:, k] for k, K in enumerate(systems)], axis=1)
+    np.testing.assert_allclose(inverse(root.project(product)), x, atol=1e-4)

@@ -522,8 +522,9 @@ class CoupledInverse:
 
     def __init__(self, inverses: list[np.ndarray], root: Root) -> None:
         assert root.unit is not None
-        self._inverses = inverses
+        # One precision throughout: a product of two would convert a whole inverse each time.
         dtype = np.result_type(*inverses)
+        inverses = self._inverses = [inverse.astype(dtype, copy=False) for inverse in inverses]
         v = self._v = root.unit.astype(dtype)
         K = np.zeros_like(inverses[0], dtype=dtype)
         for k, inverse in enumerate(inverses):
