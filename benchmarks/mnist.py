@@ -194,16 +194,17 @@ def _race(rows: Rows) -> Iterator[tuple[str, ...]]:
     for name in METHODS:
         if f"{name}: settings" not in rows:
             continue
-        cells, used = [], ""
+        cells: list[str] = []
+        used: dict[str, list[str]] = {}  # the levels of each setting
         for level in LEVELS:
             row = rows.get(f"{name}: {_percent(level)}")
             chosen = _percent(level) in rows[f"{name}: settings"]
             unknown = "not yet measured" if chosen else "not reached"
             cells.append(unknown if row is None else _seconds(row))
-            used = (
-                used if row is None else ", ".join(f"{k} {v:g}" for k, v in row["settings"].items())
-            )
-        yield name, *cells, used
+            if row is not None:
+                words = ", ".join(f"{key} {value:g}" for key, value in row["settings"].items())
+                used[words] = [*used.get(words, []), _percent(level)]
+        yield name, *cells, "; ".join(f"{' and '.join(k)}: {words}" for words, k in used.items())
 
 
 def _seconds(row: Row) -> str:
