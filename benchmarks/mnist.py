@@ -194,14 +194,17 @@ def _race(rows: Rows) -> Iterator[tuple[str, ...]]:
     for name in METHODS:
         if f"{name}: settings" not in rows:
             continue
-        cells, used = [], ""
+        cells: list[str] = []
+        used: dict[str, list[str]] = {}  # the levels of each setting
         for level in LEVELS:
             row = rows.get(f"{name}: {_percent(level)}")
-            cells.append("not reached" if row is None else _seconds(row))
-            used = (
-                used if row is None else ", ".join(f"{k} {v:g}" for k, v in row["settings"].items())
-            )
-        yield name, *cells, used
+            chosen = _percent(level) in rows[f"{name}: settings"]
+            unknown = "not yet measured" if chosen else "not reached"
+            cells.append(unknown if row is None else _seconds(row))
+            if row is not None:
+                words = ", ".join(f"{key} {value:g}" for key, value in row["settings"].items())
+                used[words] = [*used.get(words, []), _percent(level)]
+        yield name, *cells, "; ".join(f"{' and '.join(k)}: {words}" for words, k in used.items())
 
 
 def _seconds(row: Row) -> str:
@@ -239,12 +242,15 @@ def misses(rows: Rows) -> list[str]:
             rows.get(f"{name}: {_percent(level)}")
             for name in ("cvxnn, components", "torch Adam, pixels")
         )
-        if mine is None or None in mine["seconds"]:
-            found.append(f"{_percent(level)} not reached")
-        elif theirs is not None and None not in theirs["seconds"]:
+        if mine is None or theirs is None:
+            found.append(f"{_percent(level)}: one side of the race has no time")
+        elif None in mine["seconds"]:
+            found.append(f"{_percent(level)}: not reached with every seed")
+        elif None not in theirs["seconds"]:
             ours, adams = (statistics.median(row["seconds"]) for row in (mine, theirs))
             if ours > adams:
                 found.append(f"{_percent(level)}: {ours:.1f} s, Adam {adams:.1f} s")
+    found += [f"{case}: not yet measured" for case in ("certified", "chosen") if case not in rows]
     certified, chosen = rows.get("certified", {}), rows.get("chosen", {})
     if certified.get("gap", 0) > GAP or certified.get("seconds", 0) > GAP_SECONDS:
         found.append(f"certificate: {certified['seconds']:.0f} s, gap {certified['gap']:.1e}")
