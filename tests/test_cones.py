@@ -191,6 +191,72 @@ def test_enough_ends_early_with_a_valid_upper_bound(implementation):
     assert active.count.sum() < cones.project(x, pattern)[1].count.sum()
 
 
+def pulled(cones, x, active, pattern):
+    """x + X~'gamma, from what a projection says about its rows."""
+    moved = x.copy()
+    X = cones.X.toarray() if isinstance(cones.X, csr_array) else cones.X
+    for b, i in enumerate(pattern):
+        rows, gamma = active.rows[b, : active.count[b]], active.gamma[b, : active.count[b]]
+        assert np.all(gamma >= 0)
+        moved[b] += gamma @ (cones.signs[i, rows][:, None] * X[rows])
+    return moved
+
+
+def exact_projections(cones, x, pattern):
+    X = cones.X.toarray() if isinstance(cones.X, csr_array) else cones.X
+    return np.array([v + signed(cones, X, i).T @ nnls(signed(cones, X, i).T, -v)[0]
+                     for v, i in zip(x, pattern, strict=True)])  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "d"), [(300, 70), (150, 100), (60, 90)])
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_many_features(implementation, form, n, d):
+    """Factors in tiles, sweeps, and what sparse rows do instead: cold, warm, bounds, rough ones."""
+    rng = np.random.default_rng(0)
+    X, gates = rng.standard_normal((n, d)), rng.standard_normal((d, 6))
+    X *= (rng.random((n, d)) < 0.2) | (form is np.asarray)
+    X[n // 2] = X[0]  # rows that depend on each other
+    X[n // 3] = X[1] + X[2]
+    cones, pattern = Cones(form(X), X @ gates >= 0, gates), np.arange(6)
+    x = (X.T @ (cones.mask * rng.standard_normal((n, 6)))).T
+    size = np.linalg.norm(x, axis=1)
+    expected = exact_projections(cones, x, pattern)
+    cold, active = cones.project(x, pattern)
+    np.testing.assert_allclose(cold, expected, atol=1e-9 * size.max())
+    np.testing.assert_allclose(pulled(cones, x, active, pattern), cold, atol=1e-9 * size.max())
+    moved = x + 0.1 * rng.standard_normal(x.shape) * size[:, None] / np.sqrt(d)
+    warm, _ = cones.project(moved, pattern, start=active)
+    expected = exact_projections(cones, moved, pattern)
+    np.testing.assert_allclose(warm, expected, atol=1e-9 * size.max())
+    exact = np.linalg.norm(expected, axis=1)
+    enough = np.where(np.arange(6) % 2, 1.1, 0.9) * exact
+    for start in (None, active):
+        bound, rows = cones.project(moved, pattern, enough=enough, start=start)
+        norms = np.linalg.norm(bound, axis=1)
+        assert np.all(norms[1::2] <= enough[1::2] * (1 + 1e-12))
+        np.testing.assert_allclose(bound[::2], expected[::2], atol=1e-9 * size.max())
+        rough, rows = cones.project(moved, pattern, enough=enough, start=start, rough=True)
+        norms = np.linalg.norm(rough, axis=1)
+        assert np.all(norms >= np.minimum(exact, enough) - 1e-9 * size)
+        assert np.all(norms <= size * 1.2)
+        np.testing.assert_allclose(
+            pulled(cones, moved, rows, pattern), rough, atol=1e-9 * size.max()
+        )
+
+
+def test_multipliers_of_a_warm_start_may_be_enough(implementation):
+    """In whatever units they are: then they stay as they are, but for a factor."""
+    cones, _, rng = random_cones(200, 10, 30)
+    pattern, x = np.arange(30), rng.standard_normal((30, 10))
+    exact, active = cones.project(x, pattern)
+    active.gamma *= 7.0
+    enough = np.linalg.norm(exact, axis=1) * (1 + 1e-9)
+    again, rows = cones.project(x, pattern, start=active, enough=enough)
+    np.testing.assert_array_equal(rows.rows[:, :9], active.rows[:, :9])
+    np.testing.assert_allclose(again, exact, atol=1e-8)
+    np.testing.assert_allclose(pulled(cones, x, rows, pattern), again, atol=1e-12)
+
+
 def test_threads_do_not_change_the_result(monkeypatch):
     if native.library() is None:
         pytest.skip("the compiled kernels were not built: no C compiler at installation")

@@ -64,6 +64,12 @@ static void check(int holds, const char *what)
     exit(1);
 }
 
+/* Rows by their entries. */
+typedef struct {
+    index_t *starts, *columns;
+    double *values;
+} sparse_t;
+
 /* One call: `run` does blocks first..last of it into the results number `which`. */
 typedef struct call call_t;
 struct call {
@@ -72,6 +78,8 @@ struct call {
     const void *a, *b, *c, *e, *f, *g;
     void *out[2], *rows[2], *gamma[2], *count[2];
     double delta;
+    const sparse_t *sparse;
+    int rough;
 };
 
 typedef struct {
@@ -113,16 +121,20 @@ static int run_call(const call_t *call)
 static void run_projections(const call_t *call, index_t first, index_t last, int which,
                             const int *flag)
 {
-    index_t d = call->d;
+    index_t d = call->d, most = call->C;
     const double *offsets = call->f;
-    check(!project_blocks(call->n, d, call->a, call->b, call->c, last - first,
+    const sparse_t *sparse = call->sparse;
+    check(!project_blocks(call->n, d, sparse ? NULL : call->a, sparse ? NULL : call->b,
+                          sparse ? sparse->starts : NULL, sparse ? sparse->columns : NULL,
+                          sparse ? sparse->values : NULL, call->c, last - first,
                           (const double *)call->e + first * d, (const index_t *)call->g + first,
                           offsets ? offsets + first * call->n : NULL,
-                          (const double *)call->out[1] - call->n_blocks + first,
-                          (index_t *)call->rows[which] + first * (d + 1),
-                          (double *)call->gamma[which] + first * (d + 1),
+                          (const double *)call->out[1] - call->n_blocks + first, most,
+                          (index_t *)call->rows[which] + first * (most + 1),
+                          (double *)call->gamma[which] + first * (most + 1),
                           (index_t *)call->count[which] + first,
-                          (double *)call->out[which] + first * d, 1e-9, 1e-12, 20 * d + 100, flag),
+                          (double *)call->out[which] + first * d, 1e-9, 1e-12, 20 * d + 100,
+                          call->rough, flag),
           "memory for projections");
 }
 
@@ -142,6 +154,22 @@ static void draw_rows(index_t n, index_t d, double **X, float **tiles)
             (*tiles)[(j / 64 * d + i) * 64 + j % 64] = (float)x[i];
         }
     }
+}
+
+/* The entries of rows that are not zero, and some that are. */
+static sparse_t entries_of(index_t n, index_t d, const double *X)
+{
+    index_t width = (d + 7) / 8 * 8, count = 0;
+    sparse_t sparse = {room((n + 1) * sizeof(index_t)), room(n * d * sizeof(index_t)),
+                       room(n * d * sizeof(double))};
+    for (index_t j = 0; j < n; j++) {
+        sparse.starts[j] = count;
+        for (index_t i = 0; i < d; i++)
+            if (X[j * width + i] != 0.0 || draw(4) == 0)
+                sparse.columns[count] = i, sparse.values[count++] = X[j * width + i];
+    }
+    sparse.starts[n] = count;
+    return sparse;
 }
 
 static int8_t *draw_signs(index_t size)
@@ -170,9 +198,12 @@ static void check_cones(const call_t *call)
 
 static void call_projections(void)
 {
-    index_t n = draw_size(0, 140), d = draw_size(1, 40), blocks = draw_size(0, 12), p = 3;
-    index_t rows = blocks * (d + 1);
-    int offset = draw(3) == 0 && n > 0;
+    index_t n = draw_size(0, 140), d = draw_size(1, draw(4) ? 40 : 100), p = 3;
+    index_t blocks = draw_size(0, 12), most = n < 2 * d ? n : 2 * d, rows;
+    if (most < 1) most = 1;
+    rows = blocks * (most + 1);
+    int is_sparse = draw(3) == 0;
+    int offset = draw(3) == 0 && n > 0 && !is_sparse;
     double *X, *results = room((blocks * d + blocks) * sizeof(double));
     float *tiles;
     draw_rows(n, d, &X, &tiles);
@@ -180,19 +211,22 @@ static void call_projections(void)
     double *points = draw_doubles(blocks * d), *offsets = offset ? draw_doubles(blocks * n) : NULL;
     index_t *pattern = room(blocks * sizeof(index_t));
     for (index_t b = 0; b < blocks; b++) pattern[b] = draw(p);
-    for (index_t b = 0; b < blocks; b++) results[b] = 0.0; /* enough */
-    call_t call = {run_projections, n, d, p, 1, blocks, (d + 7) / 8 * 8, X, tiles, signs, points,
-                   offsets, pattern, {NULL}, {NULL}, {NULL}, {NULL}, 0.0};
+    int rough = draw(4) == 0, bounds = rough || draw(4) == 0;
+    for (index_t b = 0; b < blocks; b++) results[b] = bounds ? draw_value() : 0.0; /* enough */
+    sparse_t sparse = entries_of(n, d, X);
+    call_t call = {run_projections, n, d, p, most, blocks, (d + 7) / 8 * 8, X, tiles, signs, points,
+                   offsets, pattern, {NULL}, {NULL}, {NULL}, {NULL}, 0.0,
+                   is_sparse ? &sparse : NULL, rough};
     call.out[0] = room(blocks * d * sizeof(double)), call.out[1] = results + blocks;
     for (int which = 0; which < 2; which++) {
         index_t *row = call.rows[which] = room(rows * sizeof(index_t));
         double *gamma = call.gamma[which] = room(rows * sizeof(double));
         index_t *count = call.count[which] = room(blocks * sizeof(index_t));
         for (index_t b = 0; b < blocks; b++) { /* a warm start, with rows twice sometimes */
-            count[b] = n ? (b + n) % (d + 1) : 0;
+            count[b] = n ? (b + n) % (most + 1) : 0;
             for (index_t a = 0; a < count[b]; a++) {
-                row[b * (d + 1) + a] = (b + 5 * a) % n;
-                gamma[b * (d + 1) + a] = wild && a % 3 == 1 ? NAN : 0.5;
+                row[b * (most + 1) + a] = (b + 5 * a) % n;
+                gamma[b * (most + 1) + a] = wild && a % 3 == 1 ? NAN : 0.5;
             }
         }
     }
@@ -200,7 +234,8 @@ static void call_projections(void)
         check(!memcmp(call.out[0], call.out[1], blocks * d * sizeof(double)), "projections");
         check(!memcmp(call.count[0], call.count[1], blocks * sizeof(index_t)), "active rows");
     }
-    if (!wild && !offset) check_cones(&call);
+    if (!wild && !offset && !bounds) check_cones(&call);
+    free(sparse.starts), free(sparse.columns), free(sparse.values);
     free(X), free(tiles), free(signs), free(points), free(offsets), free(pattern), free(results);
     free(call.out[0]);
     for (int which = 0; which < 2; which++)

@@ -5,7 +5,7 @@ With X~ = (2 D_i - I) X the projection is a non-negative least squares problem,
     Pi_K(x) = x + X~'gamma,   gamma = argmin_{gamma >= 0} ||x + X~'gamma||,
 
 solved by an active-set method: in C, or by its twin in `projection.py`. The same iteration projects
-onto {w : X~ w >= b}, which cone decompositions need. Sparse rows have a variant of their own, in
+onto {w : X~ w >= b}, which cone decompositions need. Sparse rows have a twin of their own, in
 `sparse.py`, which adds many rows at a time and knows the active ones by their products with each
 other only.
 """
@@ -63,11 +63,12 @@ class Cones:
 
     @property
     def width(self) -> int:
-        """Room for the active rows of a block, which are independent, and one more."""
-        return (min(self.n, self.d) if is_sparse(self.X) else self.d) + 1
+        """Room for the active rows of a block, and one more. They are independent, unless a bound
+        was enough: such bounds may rest on more rows."""
+        return max(min(self.n, 2 * self.d), 1) + 1
 
     @cached_property
-    def _layouts(self) -> tuple[np.ndarray, np.ndarray]:
+    def _layouts(self) -> native.Rows:
         return native.layout_rows(self.X)
 
     def residuals(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
@@ -341,12 +342,14 @@ class Cones:
         enough: np.ndarray | float = -1.0,
         start: ActiveRows | None = None,
         max_rows: int | None = None,
+        rough: bool = False,
     ) -> tuple[np.ndarray, ActiveRows]:
         """Project each point onto its cone, or with `offsets` b (B, n) onto {w : X~ w >= b}.
 
         `enough` ends a block as soon as ||x + X~'gamma|| <= enough: every gamma >= 0 bounds the
         norm of the projection from above, so that much is proven. `max_rows` ends a block after it
         has added that many rows: a cheap bound of this kind, of a point that need not be inside.
+        With `rough` such a bound will do for all blocks, within a few per cent as a rule.
         Returns the points (B, d) and the active rows, whose multipliers belong to unit rows.
         """
         B, d = points.shape
@@ -364,9 +367,7 @@ class Cones:
         # rounding makes come and go; what is found until then is still a valid bound.
         max_iter = 20 * d + 100
         max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
-        if is_sparse(self.X):
-            assert offsets is None  # decompositions do not take sparse data
-            return self._project_sparse(points, pattern, enough, state, max_rows), state
+        assert offsets is None or not is_sparse(self.X)  # decompositions do not take sparse data
         if native.library() is not None:
             result = native.project_blocks(
                 self._layouts,
@@ -381,8 +382,11 @@ class Cones:
                 tolerance=TOLERANCE,
                 dependent=DEPENDENT,
                 max_rows=max_rows,
+                rough=rough,
             )
             return result, state
+        if is_sparse(self.X):
+            return self._project_sparse(points, pattern, enough, state, max_rows), state
         result = np.empty_like(points)
         for part in budget.pieces(B, _BLOCK // max(self.n, d * d)):
             search = Projection(

@@ -2,7 +2,8 @@
 
 Pi_K(x) = x + X~'gamma with gamma = argmin_{gamma >= 0} ||x + X~'gamma||, by an active-set method of
 Lawson-Hanson type: every block adds the row that is violated most, for all blocks with one product,
-and drops those whose multiplier turns negative.
+and drops those whose multiplier turns negative. The sweeps with which the compiled kernel begins
+where features are many are not in here: they save it time, and change nothing about projections.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Projection:
         self.banned = np.full(len(points), -1)  # a row just rejected, until the active set moves
 
     def run(self, max_iter: int) -> np.ndarray:
-        live = np.arange(len(self.points))
+        live = self._start()
         for _ in range(max_iter):
             budget.look()
             if len(live) == 0:
@@ -79,6 +80,23 @@ class Projection:
             accepted = self._solve_on_active_rows(live)
             live = np.concatenate([live[~accepted], self._add_rows(live[accepted])])
         return self.result
+
+    def _start(self) -> np.ndarray:
+        """Take up the best multiple of the multipliers of the warm start. Returns the blocks for
+        which it is not `enough`."""
+        live = np.arange(len(self.points))
+        if self.offsets is not None:
+            return live
+        A, _, used = self._active(live)
+        k = A.shape[1]
+        gamma = np.where(used, np.maximum(self.state.gamma[:, :k], 0.0), 0.0)
+        pull = np.einsum("lkd,lk->ld", A, gamma)
+        square = np.sum(pull * pull, axis=1)
+        along = -np.sum(pull * self.points, axis=1)
+        share = np.where((square > 0) & (along > 0), along / np.where(square > 0, square, 1.0), 0.0)
+        self.state.gamma[:, :k] = share[:, None] * gamma
+        self.result += share[:, None] * pull
+        return live[np.linalg.norm(self.result, axis=1) > self.enough]
 
     def _active(self, live: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Signed active rows (L, k, d), padded with zeros, their offsets and which are in use."""

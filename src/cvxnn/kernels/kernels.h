@@ -26,11 +26,13 @@ INLINE int stopped(const int *stop) { return __atomic_load_n(stop, __ATOMIC_RELA
 /* A digest of the files that these kernels were compiled from. */
 uint64_t kernels_version(void);
 
-int project_blocks(index_t n, index_t d, const double *X, const float *tiles, const int8_t *signs,
-                   index_t n_blocks, const double *points, const index_t *pattern,
-                   const double *offsets, const double *enough, index_t *rows, double *gamma,
-                   index_t *count, double *result, double tolerance, double dependent,
-                   index_t max_rows, const int *stop);
+int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
+                   const index_t *starts, const index_t *columns, const double *values,
+                   const int8_t *signs, index_t n_blocks, const double *points,
+                   const index_t *pattern, const double *offsets, const double *enough,
+                   index_t most, index_t *rows, double *gamma, index_t *count, double *result,
+                   double tolerance, double dependent, index_t max_rows, int rough,
+                   const int *stop);
 
 void hinge_coefficients(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
                         const index_t *pattern, const double *gamma, double delta,

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from cvxnn import budget, threads
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, Matrix, is_sparse
 
 if TYPE_CHECKING:
     from ctypes import _CArgObject as Flag  # what `byref` makes
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
-_NAMES = ("kernels.h", "native.c", "products.c", "losses.c", "systems.c")
+_NAMES = ("kernels.h", "native.c", "products.c", "losses.c", "systems.c", "projections.c")
 _SOURCES = [Path(__file__).with_name(name) for name in _NAMES]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
@@ -44,7 +44,14 @@ _PROTOTYPES: _Prototypes = {
     "kernels_version": (ctypes.c_uint64, []),
     "project_blocks": (
         _INT,
-        [_SIZE] * 2 + [_DATA] * 3 + [_SIZE] + [_DATA] * 8 + [_REAL] * 2 + [_SIZE, _FLAG],
+        [_SIZE] * 2
+        + [_DATA] * 6
+        + [_SIZE]
+        + [_DATA] * 4
+        + [_SIZE]
+        + [_DATA] * 4
+        + [_REAL] * 2
+        + [_SIZE, _INT, _FLAG],
     ),
     "hinge_coefficients": (None, [*_HINGES, _DATA, _DATA, _FLAG]),
     "hinge_divergence": (None, [*_HINGES, _DATA, _DATA, _DATA, _FLAG]),
@@ -118,17 +125,37 @@ def source_version(sources: list[Path]) -> int:
     return int.from_bytes(digest.digest()[:8], "big")
 
 
-def layout_rows(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """X as `project_blocks` reads it: rows filled up with zeros to whole vectors, and in single
-    precision in tiles of 64 rows that lie feature by feature."""
+class Rows(NamedTuple):
+    """Rows as `project_blocks` reads them, dense or sparse; what does not apply is None."""
+
+    n: int
+    d: int
+    X: np.ndarray | None = None  # (n, whole vectors)
+    tiles: np.ndarray | None = None  # in single precision, 64 rows that lie feature by feature
+    starts: np.ndarray | None = None  # (n + 1), where the entries of a row begin,
+    columns: np.ndarray | None = None  # their columns
+    values: np.ndarray | None = None  # and themselves
+
+
+def layout_rows(X: Matrix) -> Rows:
+    """X for `project_blocks`: filled up with zeros to whole vectors, and once more in tiles; or,
+    where it is sparse, by its entries."""
     n, d = X.shape
+    if is_sparse(X):
+        return Rows(
+            n,
+            d,
+            starts=np.ascontiguousarray(X.indptr, dtype=np.int64),
+            columns=np.ascontiguousarray(X.indices, dtype=np.int64),
+            values=_doubles(X.data),
+        )
     rows = _aligned((n, -(-d // 8) * 8), np.float64)
     rows[:, :d] = X
     tiles = _aligned((-(-n // 64), d, 64), np.float32)
     for t, tile in enumerate(tiles):
         part = X[64 * t : 64 * t + 64]
         tile[:, : len(part)] = part.T
-    return rows, tiles
+    return Rows(n, d, rows, tiles)
 
 
 def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -140,7 +167,7 @@ def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 
 
 def project_blocks(
-    layouts: tuple[np.ndarray, np.ndarray],
+    X: Rows,
     signs: np.ndarray,
     points: np.ndarray,
     pattern: np.ndarray,
@@ -153,12 +180,11 @@ def project_blocks(
     tolerance: float,
     dependent: float,
     max_rows: int,
+    rough: bool,
 ) -> np.ndarray:
     """Project the blocks as `cones.Cones.project` does; X is what `layout_rows` makes of it. rows,
     gamma and count (C-contiguous, int64, float64, int64) are the warm start and are overwritten."""
-    X, tiles = layouts
     start = rows.copy(), gamma.copy(), count.copy()  # for a piece that has to be run again
-    n, d = len(X), points.shape[1]
     points, enough = _doubles(points), _doubles(enough)
     signs = np.ascontiguousarray(signs, dtype=np.int8)
     pattern = np.ascontiguousarray(pattern, dtype=np.int64)
@@ -168,16 +194,16 @@ def project_blocks(
     def run(part: slice, stop: Flag) -> None:
         rows[part], gamma[part], count[part] = (array[part] for array in start)
         failed = _loaded().project_blocks(
-            n,
-            d,
-            _pointer(X),
-            _pointer(tiles),
+            X.n,
+            X.d,
+            *(None if array is None else _pointer(array) for array in X[2:]),
             _pointer(signs),
             part.stop - part.start,
             _pointer(points[part]),
             _pointer(pattern[part]),
             None if offsets is None else _pointer(offsets[part]),
             _pointer(enough[part]),
+            rows.shape[1] - 1,
             _pointer(rows[part]),
             _pointer(gamma[part]),
             _pointer(count[part]),
@@ -185,12 +211,14 @@ def project_blocks(
             tolerance,
             dependent,
             max_rows,
+            rough,
             stop,
         )
         if failed:
             raise MemoryError("no memory for the cone projections")
 
-    _share(run, len(points), (SCANS + SCANS_A_FEATURE * d) * n * d / PRODUCT_RATE)
+    entries = X.n * X.d if X.values is None else len(X.values)
+    _share(run, len(points), (SCANS + SCANS_A_FEATURE * X.d) * entries / PRODUCT_RATE)
     return result
 
 

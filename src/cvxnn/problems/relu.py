@@ -28,6 +28,7 @@ from cvxnn.threads import cached_property
 from cvxnn.validation import check_choice, check_features, offers
 
 _BLOCK = 2**22  # products of rows and neurons held at a time
+_FEW = 64  # blocks that are projected at a time, longest first: those may be all that matter
 
 
 class CReLU(ConvexProblem):
@@ -203,20 +204,47 @@ class CReLU(ConvexProblem):
         return self.unflat(rows)
 
     def project_correlation(
-        self, rows: np.ndarray, Theta: Array, start: ActiveRows | None, in_place: bool = False
+        self,
+        rows: np.ndarray,
+        Theta: Array,
+        start: ActiveRows | None,
+        in_place: bool = False,
+        rough: bool = False,
     ) -> tuple[np.ndarray, ActiveRows]:
         """Project those of the flat blocks -G that are too large for the scaling that would be
-        best; returns their indices and active rows."""
+        best; returns their indices and active rows.
+
+        The longest of a class limits the scaling. The others need be no shorter, so rough bounds
+        (see `Cones.project`) do for most of them, and with `rough` for all.
+        """
         C = self.weight_shape[2]
         tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
         enough = np.tile(self.lam / np.maximum(np.abs(tau), 1e-300), self.weight_shape[0])
         large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
+        points, pattern, classes = rows[large], self.pattern_of_block[large], large % C
+        enough = enough[large]
         projected, active = self.cones.project(
-            rows[large],
-            self.pattern_of_block[large],
-            enough=enough[large],
+            points,
+            pattern,
+            enough=enough,
             start=None if start is None else start.select(large),
+            rough=True,
         )
+        bounds = np.linalg.norm(projected, axis=1)
+        left = np.flatnonzero(bounds > enough)
+        left = left[np.argsort(-bounds[left], kind="stable")]
+        longest = np.zeros(C)
+        while len(left) and not rough:
+            part, left = left[:_FEW], left[_FEW:]
+            projected[part], state = self.cones.project(
+                points[part],
+                pattern[part],
+                enough=np.maximum(enough[part], longest[classes[part]]),
+                start=active.select(part),
+            )
+            active.store(part, state)
+            np.maximum.at(longest, classes[part], np.linalg.norm(projected[part], axis=1))
+            left = left[bounds[left] > longest[classes[left]]]
         if in_place:
             rows[large] = projected
         return large, active

@@ -28,6 +28,7 @@ from cvxnn.cones.projection import ActiveRows
 from cvxnn.losses import Root
 from cvxnn.operators import PatternOperator, expanded_matrix
 from cvxnn.problems import ConvexProblem, CReLU
+from cvxnn.solvers.newton.narrow import NarrowFaces
 from cvxnn.solvers.newton.systems import (
     MAX_ENTRIES,
     MAX_FORMED,
@@ -94,9 +95,20 @@ class GatedBlocks:
         """-M'theta on the working set: (n,) -> (k, d)."""
         return -self._restricted.adjoint(theta[:, None])[:, :, 0]
 
-    def all_correlations(self, theta: np.ndarray, lam: float) -> np.ndarray:
-        """What the dual constraint bounds by lam for all blocks: (n,) -> (size, d)."""
+    @property
+    def batch(self) -> int:
+        """Blocks that may always join the working set at once."""
+        return 4 * self.d
+
+    def all_correlations(
+        self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
+    ) -> np.ndarray:
+        """What the dual constraint bounds by lam for all blocks: (n,) -> (size, d). `known` are
+        such rows of the working set, see `dual_rows`."""
         return -self.operator.adjoint(theta[:, None])[:, :, 0]
+
+    def shorten(self, rows: np.ndarray, lam: float) -> None:
+        """Make those of the last `all_correlations` that exceed lam as short as they can be."""
 
     def project(self, x: np.ndarray, enough: float) -> np.ndarray:
         """The projections of points of the working set; those that are found to be no longer
@@ -153,6 +165,8 @@ class ConeBlocks(GatedBlocks):
         self.of_correlations = ActiveRows.empty(self.size, cones.width)
         self._projected = np.zeros(0, dtype=np.int64)
         self._known: tuple[Linearisation, Faces] | None = None
+        self._narrow = NarrowFaces(cones.X)
+        self._correlations = np.zeros((0, self.d))  # of all blocks, at the last theta
 
     @property
     def memory(self) -> Memory | None:
@@ -186,18 +200,45 @@ class ConeBlocks(GatedBlocks):
     def correlation(self, theta: np.ndarray) -> np.ndarray:
         return super().correlation(theta)[self._place] * self._sign[:, None]
 
-    def all_correlations(self, theta: np.ndarray, lam: float) -> np.ndarray:
-        rows = super().all_correlations(theta, lam)
-        rows = np.concatenate([rows, -rows])
-        large = np.flatnonzero(row_norms(rows) > lam)
-        rows[large], state = self.cones.project(
-            rows[large],
-            large % self.p,
-            enough=lam,
-            start=self.of_correlations.select(large),
-        )
-        self.of_correlations.store(large, state)
+    @property
+    def batch(self) -> int:
+        return 0  # each costs a projection at every step
+
+    def all_correlations(
+        self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
+    ) -> np.ndarray:
+        # any multipliers bound the projections from above: here within a few per cent
+        rows = super().all_correlations(theta, lam, known, sigma)
+        self._correlations = np.concatenate([rows, -rows])
+        if known is not None:
+            active = self._of_points.select(self.work)
+            active.gamma = active.gamma / sigma
+            self.of_correlations.store(self.work, active)
+        rows = self._correlations.copy()
+        sizes = row_norms(rows)
+        if known is not None:
+            sizes[self.work] = row_norms(known)
+            rows[self.work] = known
+        self._project_correlations(rows, np.flatnonzero(sizes > lam), lam, rough=True)
         return rows
+
+    def shorten(self, rows: np.ndarray, lam: float) -> None:
+        self._project_correlations(rows, np.flatnonzero(row_norms(rows) > lam), lam, rough=False)
+
+    def _project_correlations(
+        self, rows: np.ndarray, blocks: np.ndarray, lam: float, rough: bool
+    ) -> None:
+        """Replace rows by projections of the correlations where these are shorter."""
+        shorter, state = self.cones.project(
+            self._correlations[blocks],
+            blocks % self.p,
+            enough=lam,
+            start=self.of_correlations.select(blocks),
+            rough=rough,
+        )
+        better = np.flatnonzero(row_norms(shorter) < row_norms(rows[blocks]))
+        rows[blocks[better]] = shorter[better]
+        self.of_correlations.store(blocks, state)
 
     def project(self, x: np.ndarray, enough: float) -> np.ndarray:
         self._known = None
@@ -234,11 +275,15 @@ class ConeBlocks(GatedBlocks):
         if is_sparse(self.X):
             rows = self._of_points.rows[blocks]
             return SparseFaces(self.cones.X, [row[:k] for row, k in zip(rows, count, strict=True)])
-        groups = []
+        groups, bases = [], []
         for k in np.unique(count).tolist():
             which = np.flatnonzero(count == k)
-            groups.append((which, self.cones.X[self._of_points.rows[blocks[which], :k]]))
-        return Faces(groups, len(blocks), self.d, at.unit)
+            rows = self._of_points.rows[blocks[which], :k]
+            if self._narrow.holds(k):
+                bases.append((which, self._narrow.of(blocks[which].tolist(), rows)))
+            else:
+                groups.append((which, self.cones.X[rows]))
+        return Faces(groups, len(blocks), self.d, at.unit, bases)
 
     def derivative(self, at: Linearisation, rows: np.ndarray) -> np.ndarray:
         return at.shrink(self._faces(at).project(rows))
@@ -305,9 +350,22 @@ class JointBlocks:
         """(n, C) -> (K, d)."""
         return np.concatenate([p.correlation(theta[:, k]) for k, p in enumerate(self.parts)])
 
-    def all_correlations(self, theta: np.ndarray, lam: float) -> np.ndarray:
-        rows = [part.all_correlations(theta[:, k], lam) for k, part in enumerate(self.parts)]
+    @property
+    def batch(self) -> int:
+        return self.parts[0].batch
+
+    def all_correlations(
+        self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
+    ) -> np.ndarray:
+        rows = [
+            part.all_correlations(theta[:, k], lam, None if known is None else known[at], sigma)
+            for k, (part, at) in enumerate(self._zip())
+        ]
         return np.concatenate(rows)
+
+    def shorten(self, rows: np.ndarray, lam: float) -> None:
+        for part, its in zip(self.parts, np.split(rows, len(self.parts)), strict=True):
+            part.shorten(its, lam)  # a view
 
     def project(self, x: np.ndarray, enough: float) -> np.ndarray:
         return np.concatenate([part.project(x[rows], enough) for part, rows in self._zip()])

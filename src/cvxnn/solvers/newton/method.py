@@ -484,17 +484,19 @@ class _Output:
     def _certify(self, known: np.ndarray | None = None) -> None:
         """Bound the optimal value with theta and all blocks; `known` are dual rows of the working
         set that may be shorter than those found here."""
-        rows = self.blocks.all_correlations(self.theta, self.lam)
-        budget.look()
-        self._norms = row_norms(rows)
-        if known is not None:
-            shorter = np.flatnonzero(row_norms(known) < self._norms[self.blocks.work])
-            better = self.blocks.work[shorter]
-            rows[better] = known[shorter]
-            self._norms[better] = row_norms(known[shorter])
-        bound = self._bound(self.theta, float(self._norms.max()), self.target)
+        rows = self.blocks.all_correlations(self.theta, self.lam, known, self.sigma)
+        bound = self._measure(rows)
+        if self.objective - bound <= ROUGHLY * self.objective or self.lam > self.target:
+            self.blocks.shorten(rows, self.lam)
+            bound = self._measure(rows)
         if bound > self.lower_bound:
             self.lower_bound, self.best_theta, self.best_rows = bound, self.theta, rows
+
+    def _measure(self, rows: np.ndarray) -> float:
+        """The lower bound that theta proves with these rows, whose norms are kept."""
+        budget.look()
+        self._norms = row_norms(rows)
+        return self._bound(self.theta, float(self._norms.max()), self.target)
 
     # -- what comes next
 
@@ -538,7 +540,7 @@ class _Output:
         outside[work] = False
         violators = np.flatnonzero((self._norms > self.lam) & outside)
         order = np.argsort(-self._norms[violators], kind="stable")
-        batch = max(self.blocks.least_batch, 4 * self.blocks.d, len(keep))
+        batch = max(self.blocks.least_batch, self.blocks.batch, len(keep))
         new = violators[order[:batch]]
         chosen = np.concatenate([work[keep], new])
         centre = np.concatenate([self.centre[keep], np.zeros((len(new), self.blocks.d))])

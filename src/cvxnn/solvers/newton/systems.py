@@ -17,7 +17,7 @@ M P^(1/2) are few and are formed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -100,13 +100,17 @@ class Faces:
         n_blocks: int,
         d: int,
         unit: np.ndarray | None = None,
+        narrow: Sequence[tuple[np.ndarray, np.ndarray]] = (),
     ) -> None:
         """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d).
-        `unit` are the unit vectors of all blocks, (n_blocks, d), which `columns` needs."""
-        self._groups, self._unit = groups, unit
+        `unit` are the unit vectors of all blocks, (n_blocks, d), which `columns` needs. `narrow`
+        are blocks whose faces are given by orthonormal bases: which, and these (len, d, m)."""
+        self._groups, self._unit, self._narrow = groups, unit, narrow
         self.dimension = np.full(n_blocks, d)
         for which, rows in groups:
             self.dimension[which] -= rows.shape[1]
+        for which, basis in narrow:
+            self.dimension[which] = basis.shape[2]
 
     def _moments(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The groups in parts that take a moment to factor."""
@@ -153,6 +157,12 @@ class Faces:
                 rest = Q[:, :, k + 1 :] * np.sqrt(1 - at.ratio[which])[:, None, None]
                 bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
                 owner.append(np.repeat(which, d - k - 1))
+        for which, basis in self._narrow:
+            along = np.einsum("bdm,bd->bm", basis, at.unit[which])[:, :, None]
+            rest = basis @ np.linalg.qr(along, mode="complete")[0][:, :, 1:]
+            rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
+            bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
+            owner.append(np.repeat(which, rest.shape[2]))
         return panels.multiply(np.concatenate(bases), X.T), np.concatenate(owner)
 
     def bases(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -160,6 +170,8 @@ class Faces:
         for which, rows in self._moments():
             every = np.linalg.qr(rows.transpose(0, 2, 1), mode="complete")[0]
             yield which, every[:, :, rows.shape[1] :].transpose(0, 2, 1)
+        for which, basis in self._narrow:
+            yield which, basis.transpose(0, 2, 1)
 
     def project(self, rows: np.ndarray) -> np.ndarray:
         """Rows (a, d), one for each block, projected onto the spans of the faces."""
@@ -167,6 +179,9 @@ class Faces:
         for which, Q in self._spans:
             part = Q.transpose(0, 2, 1) @ result[which][:, :, None]
             result[which] -= (Q @ part)[:, :, 0]
+        for which, basis in self._narrow:
+            part = basis.transpose(0, 2, 1) @ result[which][:, :, None]
+            result[which] = (basis @ part)[:, :, 0]
         return result
 
 
