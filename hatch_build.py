@@ -19,7 +19,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NAMES = ("kernels.h", "native.c", "products.c", "losses.c", "systems.c", "projections.c")
+NAMES = (
+    "kernels.h",
+    "native.c",
+    "products.c",
+    "losses.c",
+    "systems.c",
+    "factors.h",
+    "projections.c",
+)
 FILES = [Path("src/cvxnn/kernels") / name for name in NAMES]
 LIBRARY = Path("src/cvxnn/kernels/libcvxnn.so")
 

@@ -250,7 +250,7 @@ def kernel_calls():
     points, gamma, products = (rng.standard_normal((p, size)) for size in (d, n, n))
     hinges = signs, which, which, gamma, 0.5
     active = np.zeros((p, d + 1), dtype=np.int64), np.zeros((p, d + 1)), np.zeros(p, dtype=np.int64)
-    limits = {"tolerance": 1e-9, "dependent": 1e-12, "max_rows": 100}
+    limits = {"tolerance": 1e-9, "dependent": 1e-12, "max_rows": 100, "rough": False}
     return {
         "project": lambda: native.project_blocks(
             native.layout_rows(X), signs, points, which, None, np.zeros(p), *active, **limits
@@ -305,7 +305,8 @@ def project():
     active = np.zeros((200, 61), dtype=np.int64), np.zeros((200, 61)), zeros
     layouts = native.layout_rows(X)
     return lambda: native.project_blocks(layouts, signs, points, np.arange(200), None,
-        np.zeros(200), *active, tolerance=1e-9, dependent=1e-12, max_rows=10**6)
+        np.zeros(200), *active, tolerance=1e-9, dependent=1e-12, max_rows=10**6,
+        rough=False)
 
 def multiply(size=16000):
     bits = np.arange(size // 32 * size, dtype=np.uint32).reshape(-1, size)

@@ -150,7 +150,10 @@ def test_joint_blocks_are_those_of_the_problem(kind):
     np.testing.assert_allclose(blocks.correlation(theta), correlations[work], atol=1e-12)
     if kind == "relu":
         correlations, _ = problem.cones.project(correlations, np.tile(np.arange(8), 6))
-    bounded, exact = row_norms(blocks.all_correlations(theta, 7.0)), row_norms(correlations)
+    found, exact = blocks.all_correlations(theta, 7.0, None, 1.0), row_norms(correlations)
+    assert np.all(row_norms(found) >= np.minimum(exact, 7.0) * (1 - 1e-9))
+    blocks.shorten(found, 7.0)
+    bounded = row_norms(found)
     assert 0 < np.sum(exact > 7.0) < len(exact)
     np.testing.assert_allclose(bounded[exact > 7.0], exact[exact > 7.0], rtol=1e-9)
     assert np.all(bounded[exact <= 7.0] <= 7.0 * (1 + 1e-9))

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from ctypes import _CArgObject as Flag  # what `byref` makes
 
 _LIBRARY = Path(__file__).with_name("libcvxnn.so")
-_NAMES = ("kernels.h", "native.c", "products.c", "losses.c", "systems.c", "projections.c")
+_NAMES = (
+    "kernels.h",
+    "native.c",
+    "products.c",
+    "losses.c",
+    "systems.c",
+    "factors.h",
+    "projections.c",
+)
 _SOURCES = [Path(__file__).with_name(name) for name in _NAMES]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
