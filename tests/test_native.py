@@ -175,7 +175,12 @@ def test_memory_is_two_bits_for_an_entry_of_the_mask():
     assert operator.bits.rows.nbytes + operator.bits.columns.nbytes == 640 * 320 // 4
 
 
-KINDS = {"index_t": ctypes.c_int64, "double": ctypes.c_double, "const int *": native._FLAG}
+KINDS = {
+    "index_t": ctypes.c_int64,
+    "int": ctypes.c_int,
+    "double": ctypes.c_double,
+    "const int *": native._FLAG,
+}
 
 
 def test_the_prototypes_are_those_of_the_header():
