@@ -124,9 +124,31 @@ def test_outputs_share_one_copy_of_the_rows(kind):
     problem = {"gated": cvxnn.CGReLU, "relu": cvxnn.CReLU}[kind](X, Y, patterns, lam=0.1)
     rows = newton_blocks.single_rows(problem)
     blocks = [newton_blocks.make_blocks(problem, C, rows) for C in (1, 2)]
-    copies = [part._products.rows.X for joint in blocks for part in joint.parts]
+    copies = [part.products.rows.X for joint in blocks for part in joint.parts]
     single = problem.operator_double.base.in_single().rows()  # what products are made with
     assert all(copy is single for copy in copies)
+
+
+def test_large_preconditioners_are_let_go_between_outputs(monkeypatch):
+    """The answer is the same, and no output keeps what is large while others have their turn."""
+    X, Y = make_data(60, 8, C=3)
+    problem = cvxnn.CGReLU(X, Y, cvxnn.sample_patterns(X, 60, random_state=0), lam=1e-3)
+    monkeypatch.setattr(newton_blocks, "MAX_FORMED", 0)  # systems by products
+    kept = cvxnn.solve(problem, "newton", tol=1e-8)
+    released, release = [], newton_systems.Products.release
+
+    def watch(products):
+        before = products.preconditioner
+        release(products)
+        released.append(before is not None and products.preconditioner is None)
+
+    monkeypatch.setattr(newton_systems.Products, "release", watch)
+    monkeypatch.setattr(newton_systems, "MAX_KEPT", 0)
+    let_go = cvxnn.solve(problem, "newton", tol=1e-8)
+    assert any(released)
+    assert kept.converged
+    assert let_go.converged
+    assert let_go.certificate.objective == pytest.approx(kept.certificate.objective, rel=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["gated", "relu"])

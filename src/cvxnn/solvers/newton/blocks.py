@@ -59,7 +59,6 @@ class GatedBlocks:
     # A cold start solves roughly for a larger lam first, which falls by this factor; 0 for not.
     continuation: ClassVar[float] = 0.0
     constrained: ClassVar[bool] = False  # whether `lift` changes anything
-    least_batch: ClassVar[int] = 64  # blocks that may always enter the working set at once
 
     def __init__(self, operator: PatternOperator, rows: SingleRows | None = None) -> None:
         """`rows` are what the outputs of a problem share."""
@@ -98,7 +97,7 @@ class GatedBlocks:
     @property
     def batch(self) -> int:
         """Blocks that may always join the working set at once."""
-        return 4 * self.d
+        return max(64, 4 * self.d)
 
     def all_correlations(
         self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
@@ -131,14 +130,14 @@ class GatedBlocks:
         patterns = self.work[at.on]
         size = len(patterns) * (self.d + 1)
         if size > min(MAX_FORMED, MAX_FORMED_ENTRIES // self.n) or is_sparse(self.X):
-            return ProductSystem(self._products, scale, sigma, patterns, at)
+            return ProductSystem(self.products, scale, sigma, patterns, at)
         mask = self.operator.mask_of(patterns)
         along = np.sqrt(at.ratio)[:, None] * (at.unit @ self.X.T) * mask
         rest = (np.sqrt(1 - at.ratio)[:, None] * mask)[:, None, :] * self.X.T
         return FaceSystem(scale, sigma, np.concatenate([along, rest.reshape(-1, self.n)]))
 
     @cached_property
-    def _products(self) -> Products:
+    def products(self) -> Products:
         """What all systems by products share."""
         return Products(self._single_rows or SingleRows(self.operator))
 
@@ -152,7 +151,6 @@ class ConeBlocks(GatedBlocks):
 
     continuation = 0.3
     constrained = True
-    least_batch = 32
 
     def __init__(
         self, operator: PatternOperator, cones: Cones, rows: SingleRows | None = None
@@ -202,7 +200,7 @@ class ConeBlocks(GatedBlocks):
 
     @property
     def batch(self) -> int:
-        return 0  # each costs a projection at every step
+        return 32  # each costs a projection at every step
 
     def all_correlations(
         self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
@@ -295,7 +293,7 @@ class ConeBlocks(GatedBlocks):
         if is_sparse(self.X):  # products are cheap
             most = min(most, self.n)
         if faces.dimension.sum() > most:
-            return ProductSystem(self._products, scale, sigma, pattern, at, faces)
+            return ProductSystem(self.products, scale, sigma, pattern, at, faces)
         columns, owner = faces.columns(at, self.X)
         columns *= self.cones.signs[pattern[owner]] > 0
         return FaceSystem(scale, sigma, columns)
@@ -314,7 +312,6 @@ class JointBlocks:
         self.n, self.d = parts[0].n, parts[0].d
         self.size = sum(part.size for part in parts)
         self.continuation, self.constrained = parts[0].continuation, parts[0].constrained
-        self.least_batch = parts[0].least_batch
         self.work = np.zeros(0, dtype=np.int64)
         self._solver = JointSolver()
 
@@ -400,6 +397,11 @@ class JointBlocks:
             for k, (part, its, _) in enumerate(self._split(at))
         ]
         return self._solver.solve(root, systems, r, tol, error)
+
+    def release(self) -> None:
+        """Let go of what is large and can be made again: there may be many outputs."""
+        for part in self.parts:
+            part.products.release()
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         owner = blocks // self.parts[0].size

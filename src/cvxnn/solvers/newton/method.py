@@ -155,6 +155,8 @@ class Newton:
                         for _ in output.proximal_step(tol):
                             n_inner += 1
                             yield Working(n_inner)
+                        if len(outputs) > 1:
+                            output.blocks.release()
             except np.linalg.LinAlgError:
                 break
             yield self._iterate(problem, outputs, n_inner)
@@ -540,7 +542,7 @@ class _Output:
         outside[work] = False
         violators = np.flatnonzero((self._norms > self.lam) & outside)
         order = np.argsort(-self._norms[violators], kind="stable")
-        batch = max(self.blocks.least_batch, self.blocks.batch, len(keep))
+        batch = max(self.blocks.batch, len(keep))
         new = violators[order[:batch]]
         chosen = np.concatenate([work[keep], new])
         centre = np.concatenate([self.centre[keep], np.zeros((len(new), self.blocks.d))])

@@ -19,6 +19,11 @@ class Preconditioner:
     root: np.ndarray | None = None
     V: np.ndarray | None = None
 
+    @property
+    def size(self) -> int:
+        """Its numbers."""
+        return self.factor.size + (0 if self.V is None else self.V.size)
+
     def __call__(self, r: np.ndarray) -> np.ndarray:
         if self.root is None or self.V is None:
             return panels.cholesky_solve(self.factor, r)

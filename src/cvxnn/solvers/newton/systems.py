@@ -48,6 +48,7 @@ MAX_DENSE = 8000  # rows for which an n x n matrix is formed
 FEW_ENTRIES = 2**16  # of the bases of faces that are found once for all their uses
 MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
 MASK_ENTRIES = 2**24  # of the boolean mask that are made from bits at a time
+MAX_KEPT = 2**24  # of a preconditioner that an output keeps while others have their turn
 SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
 
 
@@ -362,6 +363,10 @@ class Products:
 
     rows: SingleRows
     preconditioner: Preconditioner | None = None
+
+    def release(self) -> None:
+        if self.preconditioner is not None and self.preconditioner.size > MAX_KEPT:
+            self.preconditioner = None
 
 
 @dataclass(frozen=True, eq=False)
