@@ -134,7 +134,7 @@ class Patterns:
     ) -> Patterns:
         """The distinct, non-zero patterns that given gates (d, p) produce on X, order kept."""
         X = check_features(X)
-        gates = _check_gates(gates)
+        gates = _check_gates(gates).copy()  # the caller's own may change later
         if gates.shape[0] != X.shape[1]:
             raise ValueError(
                 f"gates must have one row for each of the {X.shape[1]} features of X, "
@@ -157,7 +157,7 @@ class Patterns:
     ) -> Patterns:
         """Patterns given as a boolean (n, p) mask. Without gates a solution predicts on the
         training rows only: a network needs gates to switch on new rows."""
-        gates = None if gates is None else _check_gates(gates)
+        gates = None if gates is None else _check_gates(gates).copy()
         bias = None if gate_bias is None else to_numpy(check_array(gate_bias, "gate_bias"))
         return cls(check_mask(mask), gates, bias, strict)._distinct()
 

@@ -149,9 +149,8 @@ class GroupNorm(ScaledPenalty):
     def dual_norm(self, G: Array) -> Array:
         """The largest group norm, class by class where groups do not couple classes."""
         xp = array_namespace(G)
-        norms = self.group_norms(G)
-        largest = xp.max(xp.max(norms, axis=1), axis=0)
-        return double(largest)
+        norms = self.group_norms(double(G))  # squares of small float32 numbers would underflow
+        return xp.max(xp.max(norms, axis=1), axis=0)
 
     def dual_limit(self, G: Array) -> Array:
         xp = array_namespace(G)

@@ -84,6 +84,7 @@ def share(
         while shared.left:
             shared.wait()
             budget.look(telling)
+        shared.check()
     except BaseException:
         if stop is not None:
             stop()
@@ -97,13 +98,14 @@ class _Shared(Generic[Piece]):
 
     def __init__(self, run: Callable[[Piece], object], pieces: Sequence[Piece]) -> None:
         self._run = run
-        self.left = dict(enumerate(pieces))  # those that are not known to have ended
+        self.left = dict(enumerate(pieces))  # those that have not ended
+        self._errors: list[BaseException] = []
         self._prepare()
 
     def _prepare(self) -> None:
         self._process = os.getpid()
         self._waiting = deque(self.left.items())
-        self._ended: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
+        self._ended: SimpleQueue[int] = SimpleQueue()
 
     def start(self) -> None:
         try:
@@ -119,30 +121,29 @@ class _Shared(Generic[Piece]):
             index, piece = self._waiting.popleft()
         except IndexError:
             return
-        error = None
         try:
             self._run(piece)
-        except BaseException as raised:
-            error = raised
-        self._ended.put((index, error))
+        except BaseException as error:
+            self._errors.append(error)
+        # here, and not by whoever waits: an interrupt there would lose what it has just heard
+        self.left.pop(index, None)
+        self._ended.put(index)
 
     def wait(self) -> None:
         """Until a piece has ended, or for a while."""
         if os.getpid() != self._process:  # a callback has forked
             self._start_again()
         with suppress(Empty):
-            self._end(*self._ended.get(timeout=WAIT))
+            self._ended.get(timeout=WAIT)
+        self.check()
 
-    def _end(self, index: int, error: BaseException | None) -> None:
-        del self.left[index]
-        if error is not None:
-            raise error
+    def check(self) -> None:
+        """Raise what a piece has raised."""
+        if self._errors:
+            raise self._errors[0]
 
     def _start_again(self) -> None:
         """In a child: the threads at work have stayed with the parent."""
-        with suppress(Empty):
-            while True:
-                self._end(*self._ended.get_nowait())
         self._prepare()
         self.start()
 
@@ -155,7 +156,8 @@ class _Shared(Generic[Piece]):
             while True:
                 del self.left[self._waiting.popleft()[0]]
         while self.left:
-            del self.left[self._ended.get()[0]]
+            with suppress(Empty):
+                self._ended.get(timeout=WAIT)
 
 
 def _the_pool() -> ThreadPoolExecutor:
