@@ -303,11 +303,11 @@ def say(word):
 
 def project():
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((20000, 60))
+    X = rng.standard_normal((20000, 200))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    signs = np.where(rng.random((200, len(X))) > 0.5, 1, -1).astype(np.int8)
-    points, zeros = rng.standard_normal((200, 60)), np.zeros(200, dtype=np.int64)
-    active = np.zeros((200, 61), dtype=np.int64), np.zeros((200, 61)), zeros
+    signs = np.where(rng.standard_normal((200, 200)) @ X.T > 0, 1, -1).astype(np.int8)
+    points, zeros = rng.standard_normal((200, 200)), np.zeros(200, dtype=np.int64)
+    active = np.zeros((200, 401), dtype=np.int64), np.zeros((200, 401)), zeros
     layouts = native.layout_rows(X)
     return lambda: native.project_blocks(layouts, signs, points, np.arange(200), None,
         np.zeros(200), *active, tolerance=1e-9, dependent=1e-12, max_rows=10**6,
