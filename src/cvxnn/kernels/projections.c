@@ -19,7 +19,7 @@
 #include "factors.h"
 
 #define WINDOW 0.3   /* how much candidates are violated, at least, of the worst at the last scan */
-#define WIDE 64      /* features from which on sweeps cost less than factors */
+#define WIDE 128     /* features from which on sweeps cost less than factors */
 #define SWEEPS 3     /* between two scans, */
 #define ROUNDS 30    /* which are so many at most */
 #define PATIENCE 4.0 /* gains of the last round that may still be missing for another one */
