@@ -64,7 +64,8 @@ def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
                         if too_long
                         else run(_code(kind, line, value), limit)
                     )
-                    rows[case] = row | {"kind": kind, "line": line.name, "value": value}
+                    facts = {"kind": kind, "line": line.name, "value": value, "limit": limit}
+                    rows[case] = row | facts
                     yield case, rows[case]
                 too_long = not _reached(rows[case])
 
@@ -113,6 +114,7 @@ def present(rows: Rows) -> str:
                 " / ".join(_text(row, "megabytes", ".0f") for row in its),
             )
         )
+    longest = max(row["limit"] for row in rows.values())
     base = ", ".join(f"{size} = {value}" for size, value in BASE.items())
     header = ("what grows", "its values", "processor seconds", "exponent", "peak MB")
     return (
@@ -120,7 +122,7 @@ def present(rows: Rows) -> str:
         f"{SHARE['CGReLU']} (gated) or {SHARE['CReLU']} (ReLU) of lambda_max, Gaussian gates, and "
         "a relative gap of 1e-3, on one thread. n are rows, d columns, p patterns, C outputs or "
         "classes; 1/lambda is lambda_max over lambda. Exponents are fitted to the larger half of "
-        f"the values. A dash is a gap that was not reached in {LIMIT:.0f} seconds; larger values "
+        f"the values. A dash is a gap that was not reached in {longest:.0f} seconds; larger values "
         "of that line were not tried.\n\n"
         + markdown_table(header, lines)
         + "\n\n![Seconds over each size](growth.png)\n\n"

@@ -396,6 +396,7 @@ def test_exponents_are_those_of_the_larger_half(benchmarks):
     assert exponent(sizes, [5.0, 5.0, 10.0, 100.0]) == pytest.approx(1.0)
     assert np.isnan(exponent([1.0], [1.0]))
     facts = {"kind": "CGReLU", "line": "n, squared", "wanted": 1e-3, "megabytes": 200.0}
+    facts["limit"] = 60.0
     rows = {
         str(n): facts | {"value": n, "seconds": 1e-3 * n**1.5, "gap": 1e-2 if n == 1000 else 1e-4}
         for n in (10, 100, 1000)
