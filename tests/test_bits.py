@@ -64,3 +64,13 @@ def test_equal_patterns_are_found():
     both = Bits.of(mask[:, :2]).join(Bits.of(mask[:, 2:]))
     np.testing.assert_array_equal(both.mask(), mask)
     assert both.keys() == Bits.of(mask).keys()
+
+
+@pytest.mark.parametrize("n", [1, 8, 31, 32, 33, 1000])
+def test_octets_are_those_of_numpy(n):
+    mask = np.random.default_rng(n).random((n, 7)) < 0.5
+    octets = Bits.of(mask).octets()
+    np.testing.assert_array_equal(octets, np.packbits(mask, axis=0))
+    again = Bits.of_octets(octets | (0 if n % 8 == 0 else [[0]] * (len(octets) - 1) + [[1]]), n)
+    np.testing.assert_array_equal(again.mask(), mask)  # bits beyond the last row do not count
+    np.testing.assert_array_equal(again.rows, Bits.of(mask).rows)

@@ -122,7 +122,8 @@ def test_a_model_comes_back_to_the_last_bit(case, path):
         assert saved is None or saved.tobytes() == read.tobytes()
     for name in ("encoder", "target", "fingerprint", "scores", "notes", "versions", "certificate"):
         assert getattr(again, name) == getattr(model, name)
-    for name in ("rows", "mask", "dual"):
+    np.testing.assert_array_equal(model.bits.mask(), again.bits.mask())
+    for name in ("rows", "dual"):
         np.testing.assert_array_equal(getattr(again, name), getattr(model, name))
     saved, read = model.estimator, again.estimator
     assert type(read) is type(saved)
@@ -577,8 +578,8 @@ def test_bounds_of_other_patterns_are_not_confirmed(case, path):
     problem = posed_program(
         model.estimator, *model.training_rows(table), model.estimator.alpha_
     ).problem
-    rows = np.random.default_rng(0).permutation(len(model.mask))[:2]
-    poor = np.zeros_like(model.mask)
+    rows = np.random.default_rng(0).permutation(model.bits.n)[:2]
+    poor = np.zeros(model.bits.shape, dtype=bool)
     poor[rows] = True
     poor[rows[0], 1:] = np.arange(poor.shape[1] - 1) % 2 == 0
     X = problem.operator.rows()[:, :-1]  # without the column of ones
@@ -752,7 +753,7 @@ def test_the_posed_problem_is_that_of_a_fit():
     table = table_of("two classes")
     problem = pose(table, "y", alpha=0.02, n_patterns=12)
     model = fit(table, holdout=0.0)
-    np.testing.assert_array_equal(problem.patterns.mask, model.mask)
+    np.testing.assert_array_equal(problem.patterns.mask, model.bits.mask())
     solution = cvxnn.solve(problem, tol=model.estimator.tol)
     np.testing.assert_array_equal(solution.dual, model.dual)
 

@@ -19,6 +19,8 @@ from cvxnn.threads import cached_property
 WORD = 32  # bits of a word
 _BLOCK = 2**20  # entries that are unpacked at a time
 
+_REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)), bitorder="little")
+
 Chosen = slice | np.ndarray | Sequence[int]  # rows or patterns, by number
 
 
@@ -76,6 +78,20 @@ class Bits:
             mask[part] = shifted & 1
         return mask
 
+    def octets(self) -> np.ndarray:
+        """Eight rows in a byte, the first one highest, as files have them: (ceil(n/8), p)."""
+        words, p = self.rows.astype("<u4")[:, :, None].view(np.uint8), self.rows.shape[1]
+        octets = words.transpose(0, 2, 1).reshape(-1, p)[: -(-self.n // 8)]
+        return _REVERSED[octets]
+
+    @classmethod
+    def of_octets(cls, octets: np.ndarray, n: int) -> Bits:
+        """The bits of `octets`, by NumPy alone: they come from files."""
+        rows = _words(_REVERSED[octets])
+        if n % WORD:
+            rows[-1] &= np.uint32(2 ** (n % WORD) - 1)
+        return cls(rows, n)
+
     def by_pattern(self, patterns: Chosen = slice(None)) -> np.ndarray:
         """These patterns as booleans, with the rows of a pattern side by side: (patterns, n)."""
         words = np.ascontiguousarray(self.rows[:, patterns].T, dtype="<u4")
@@ -128,8 +144,13 @@ def _packed(mask: np.ndarray) -> np.ndarray:
     """A mask (n, p) in words of 32 rows."""
     if native.library() is not None:
         return native.pack_bits(mask)
-    n, p = mask.shape
-    octets = np.zeros((-(-n // WORD) * 4, p), dtype=np.uint8)
-    octets[: -(-n // 8)] = np.packbits(mask, axis=0, bitorder="little")
-    words = np.ascontiguousarray(octets.reshape(-1, 4, p).transpose(0, 2, 1))
+    return _words(np.packbits(mask, axis=0, bitorder="little"))
+
+
+def _words(octets: np.ndarray) -> np.ndarray:
+    """Bytes of eight rows (ceil(n/8), p), the first row lowest, as words of 32 rows."""
+    p = octets.shape[1]
+    filled = np.zeros((-(-len(octets) // 4) * 4, p), dtype=np.uint8)
+    filled[: len(octets)] = octets
+    words = np.ascontiguousarray(filled.reshape(-1, 4, p).transpose(0, 2, 1))
     return words.view("<u4")[:, :, 0].astype(np.uint32)

@@ -26,7 +26,7 @@ def content_of(model: Model) -> Content:
         "converged": bool(estimator.converged_),
         "n_iter": int(estimator.n_iter_),
         "n_patterns": int(estimator.n_patterns_),
-        "n_dual_rows": int(model.mask.shape[0]),
+        "n_dual_rows": int(model.bits.n),
     }
     if isinstance(estimator, CrossValidated):
         fitted["best_index"] = int(estimator.best_index_)
@@ -51,7 +51,7 @@ def _arrays(model: Model) -> dict[str, np.ndarray]:
     estimator = model.estimator
     arrays: dict[str, np.ndarray] = {
         "rows": model.rows.astype(np.uint8),
-        "mask": np.packbits(model.mask, axis=0),
+        "mask": model.bits.octets(),
         "dual": np.asarray(model.dual, dtype=np.float64),
         "history": array_of_history(estimator.history_),
     }

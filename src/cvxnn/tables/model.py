@@ -24,6 +24,7 @@ import numpy as np
 import cvxnn
 from cvxnn import estimators, modelfile
 from cvxnn.arrays import is_stored
+from cvxnn.bits import Bits
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import NetworkEstimator, Watch, train
 from cvxnn.estimators.posing import Fit, Posing
@@ -70,7 +71,7 @@ class Model:
     target : what is predicted.
     rows : (n,), what became of each row of the table: 0 trained on, 1 held out, 2 left out.
     fingerprint : a hash of the training rows, to recognise them.
-    mask, dual : patterns and dual point of the certified program, on distinct training rows.
+    bits, dual : patterns and dual point of the certified program, on distinct training rows.
     multipliers : those of its cone constraints; None for gated models, and in files of version 3.
     numbers : what else defines the program; None in files of version 3, for which it is computed
         again.
@@ -87,7 +88,7 @@ class Model:
     target: Target
     rows: np.ndarray
     fingerprint: str
-    mask: np.ndarray
+    bits: Bits
     dual: np.ndarray
     scores: dict[str, dict[str, float]]
     notes: tuple[str, ...] = ()
@@ -318,17 +319,17 @@ class Model:
         rows = rows.merged() if self.merged else rows
         again = posing.numbers(rows)
         numbers = again if self.numbers is None else self.numbers
-        if not len(self.mask) == len(rows) == len(numbers.row_weight):
+        if not self.bits.n == len(rows) == len(numbers.row_weight):
             raise ModelFileError(
-                f"the model's bounds are for {len(self.mask)} distinct rows, but {table.source} "
+                f"the model's bounds are for {self.bits.n} distinct rows, but {table.source} "
                 f"has {len(rows)} to train on"
             )
         rows = numbers.scaled(rows)
-        p, kind = self.mask.shape[1], posing.problem.kind
+        p, kind = self.bits.shape[1], posing.problem.kind
         ones = np.ones((len(rows), int(estimator.fit_intercept)))
         program = Program(
             X=np.hstack([rows.X, ones]),
-            mask=self.mask,
+            mask=self.bits.mask(),
             Y=rows.Y,
             weight=numbers.row_weight,
             lam=estimator.alpha_,
@@ -430,7 +431,7 @@ class _Outcome(TypedDict):
     """How a run ended, and what its lower bound rests on: fields of a model."""
 
     status: Status
-    mask: np.ndarray
+    bits: Bits
     dual: np.ndarray
     multipliers: Multipliers | None
 
@@ -438,7 +439,7 @@ class _Outcome(TypedDict):
 def _outcome(solution: Solution) -> _Outcome:
     return {
         "status": solution.status,
-        "mask": solution.problem.patterns.mask,
+        "bits": solution.problem.patterns.bits,
         "dual": np.asarray(solution.dual),
         "multipliers": solution.multipliers,
     }

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from cvxnn import estimators
+from cvxnn.bits import Bits
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.components import Components
@@ -36,7 +37,7 @@ class Fields(TypedDict):
     target: Target
     rows: np.ndarray
     fingerprint: str
-    mask: np.ndarray
+    bits: Bits
     dual: np.ndarray
     scores: dict[str, dict[str, float]]
     notes: tuple[str, ...]
@@ -76,7 +77,7 @@ def restored(content: Content) -> Fields:
         "target": target,
         "rows": rows.astype(int),
         "fingerprint": _text(described["fingerprint"]),
-        "mask": np.unpackbits(mask, axis=0, count=n_rows).astype(bool),
+        "bits": Bits.of_octets(mask, n_rows),
         "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
         "numbers": _restored_numbers(
             arrays, n_rows, network.n_features, outputs, described["parameters"].get("n_components")
