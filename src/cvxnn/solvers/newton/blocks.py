@@ -225,7 +225,7 @@ class ConeBlocks(GatedBlocks):
     def _first_lam(self, rows: np.ndarray, sizes: np.ndarray, lam: float) -> float:
         """Where a continuation begins at the earliest, from the longest rows, which are projected;
         others need not be shorter than that: the bound of a certificate rests on the longest."""
-        longest = np.argsort(-sizes, kind="stable")[: self.least_batch]
+        longest = np.argsort(-sizes, kind="stable")[: self.batch]
         self._project_correlations(rows, longest, lam, rough=False)
         sizes[longest] = row_norms(rows[longest])
         return self.continuation * float(sizes[longest].max())
