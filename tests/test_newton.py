@@ -265,8 +265,8 @@ def test_the_tolerance_is_met_and_not_overdone(alone, kind):
 def test_more_blocks_than_the_working_set_takes_at_once(alone, kind, monkeypatch):
     problem = make(kind, *make_data(60, 3), p=60, share=0.02)
     at_once = cvxnn.solve(problem, "newton", tol=1e-7)
-    monkeypatch.setattr(GatedBlocks, "least_batch", 2)
-    monkeypatch.setattr(ConeBlocks, "least_batch", 2)
+    monkeypatch.setattr(GatedBlocks, "batch", 2)
+    monkeypatch.setattr(ConeBlocks, "batch", 2)
     little = cvxnn.solve(problem, "newton", tol=1e-7)
     assert little.converged
     assert little.certificate.objective == pytest.approx(at_once.certificate.objective, rel=1e-7)
