@@ -15,7 +15,7 @@ from scipy.special import huber as huber_function
 
 from cvxnn.arrays import array_namespace, to_numpy
 from cvxnn.kernels import native
-from cvxnn.losses import LOSSES, make_loss
+from cvxnn.losses import LOSSES, HuberLoss, SquaredLoss, make_loss
 from cvxnn.losses.likelihoods import LogisticLoss
 
 DELTA = 0.8
@@ -855,3 +855,21 @@ def test_the_compiled_logistic_dual_is_that_of_numpy(n_limits, kind, without_ker
     expected = loss.best_dual(Theta, limit, quadratic)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
     assert found[1] == pytest.approx(expected[1], rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("kind", [SquaredLoss, HuberLoss])
+@pytest.mark.parametrize("limit", [0.3, 100.0])
+def test_the_best_dual_of_one_output_is_that_of_two_alike(kind, limit):
+    """One output is computed in numbers, several in arrays."""
+    rng = np.random.default_rng(0)
+    y, theta = rng.standard_normal((20, 1)), 0.01 * rng.standard_normal((20, 1))
+    weight = np.full((20, 1), 0.05)
+    one, two = (
+        kind(np.tile(y, (1, c)), weight).best_dual(
+            np.tile(theta, (1, c)), np.full(c, limit), np.full(c, 0.01)
+        )
+        for c in (1, 2)
+    )
+    assert one[0].shape == (1,)
+    assert two[0] == pytest.approx(np.tile(one[0], 2), rel=1e-12)
+    assert two[1] == pytest.approx(2 * one[1], rel=1e-12)

@@ -1,6 +1,7 @@
 """The Newton solver reaches the optimum that independent solvers find, by itself; it proves it,
 warm-starts, keeps to limits, and hands over to another method where it gets stuck."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -14,7 +15,7 @@ from cvxnn.kernels import native
 from cvxnn.solvers.base import Iterate, Working
 from cvxnn.solvers.newton import method as newton
 from cvxnn.solvers.newton import systems
-from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks
+from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks, make_blocks
 from extras import required
 
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -264,8 +265,8 @@ def test_the_tolerance_is_met_and_not_overdone(alone, kind):
 def test_more_blocks_than_the_working_set_takes_at_once(alone, kind, monkeypatch):
     problem = make(kind, *make_data(60, 3), p=60, share=0.02)
     at_once = cvxnn.solve(problem, "newton", tol=1e-7)
-    monkeypatch.setattr(GatedBlocks, "least_batch", 2)
-    monkeypatch.setattr(ConeBlocks, "least_batch", 2)
+    monkeypatch.setattr(GatedBlocks, "batch", 2)
+    monkeypatch.setattr(ConeBlocks, "batch", 2)
     little = cvxnn.solve(problem, "newton", tol=1e-7)
     assert little.converged
     assert little.certificate.objective == pytest.approx(at_once.certificate.objective, rel=1e-7)
@@ -416,7 +417,10 @@ def assert_honest(solution):
     """The best point so far, with its own certificate."""
     problem, certificate = solution.problem, solution.certificate
     assert_feasible(problem, blocks_of(solution))
-    assert certificate == cvxnn.certify(problem, solution.weights, solution.dual)
+    again = cvxnn.certify(problem, solution.weights, solution.dual)
+    # projections that start from other rows end in others, by rounding
+    assert again.lower_bound == pytest.approx(certificate.lower_bound, rel=1e-13)
+    assert certificate == dataclasses.replace(again, lower_bound=certificate.lower_bound)
     assert certificate.objective == pytest.approx(solution.history[-1].objective)
     assert certificate.objective <= certificate.zero_objective
     assert certificate.relative_gap > 1e-9
@@ -618,3 +622,32 @@ def test_a_factorisation_that_fails_is_not_the_end(kind, other, after, taken_ove
     for earlier, later in itertools.pairwise(solution.history):
         assert later.objective <= earlier.objective
         assert later.n_iter >= earlier.n_iter
+
+
+def test_a_cold_start_shortens_no_block_that_it_will_not_look_at():
+    """Its first rows bound all projections and find the longest ones, and where none is longer than
+    the lam that it begins with, it leaves them."""
+    X, y = make_data(n=80, d=5, seed=3)[:2]
+    problem = make("relu", X, y, p=60, share=0.01)
+    (blocks,) = make_blocks(problem, 1).parts
+    blocks.set_work(np.zeros(0, dtype=np.int64), 1.0)
+    theta = problem.loss.gradient(np.zeros_like(problem.loss.Y))[:, 0]
+    found = np.linalg.norm(blocks.all_correlations(theta, problem.lam, None, 1.0), axis=1)
+    G = problem.operator_double.base.adjoint(theta[:, None])[:, :, 0]
+    pattern = np.tile(np.arange(len(G)), 2)
+    exact = np.linalg.norm(problem.cones.project(np.concatenate([-G, G]), pattern)[0], axis=1)
+    assert np.all(found >= exact * (1 - 1e-12))
+    assert np.isclose(found[exact.argmax()], cvxnn.lambda_max(problem), rtol=1e-9)
+    first = ConeBlocks.continuation * exact.max()
+    assert np.all(found[exact <= 0.8 * first] <= first)
+    assert np.count_nonzero(found > 1.1 * exact) > 5  # more than that was not asked for
+
+
+def test_few_proximal_points_along_a_path():
+    """Where predictions are enough, the next point of the path begins with a larger sigma."""
+    X, y = make_data(n=120, d=5, seed=3)[:2]
+    problem = make("relu", X, y, p=60)
+    points = cvxnn.path(problem, n_lams=20, eps=0.05, tol=1e-4)
+    assert points.complete
+    assert max(points.relative_gaps) <= 1e-4
+    assert sum(len(point.history) for point in points) <= 60

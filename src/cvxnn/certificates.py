@@ -162,7 +162,8 @@ def prove(
             f"weights are outside their cones by {violation:.2g}, so their objective bounds "
             "nothing; problem.project(weights) projects them"
         )
-    U, caveats = problem.proven_feasible(U)
+    given, (U, caveats) = U, problem.proven_feasible(U)
+    violation = violation if U is given else problem.max_violation(U)
     Z = problem.operator_double.forward(U)
     bias = problem.loss.intercept(Z) if problem.output_bias else None
     unproven, network_objective = proofs.obstacles(problem), None
@@ -189,7 +190,7 @@ def prove(
         zero_objective=zero_objective,
         scope=problem.scope,
         dual_infeasibility=bound.infeasibility,
-        max_violation=problem.max_violation(U),
+        max_violation=violation,
         network_objective=network_objective,
         radius=bounds.radius if bound.value > 0 else None,
         caveats=caveats + unproven,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cvxnn.arrays import Array, SomeArray, array_namespace, double
+from cvxnn.arrays import Array, SomeArray, array_namespace, double, to_numpy
 from cvxnn.losses.base import Root, WeightedLoss, column_roots
 from cvxnn.rounding import TINY, Ball, down, slack, up
 
@@ -46,6 +46,8 @@ class SquaredLoss(WeightedLoss):
 
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta, limit, quadratic = double(Theta), double(limit), double(quadratic)
+        if isinstance(Theta, np.ndarray) and Theta.shape[1] == 1:
+            return self._best_dual_of_column(Theta, to_numpy(limit), to_numpy(quadratic))
         xp = array_namespace(Theta)
         slope = -xp.sum(Theta * double(self.Y), axis=0)
         curvature = xp.sum(Theta * Theta / self.row_weight, axis=0)
@@ -57,6 +59,18 @@ class SquaredLoss(WeightedLoss):
         vertex = slope / xp.where(flat, xp.ones_like(curvature), curvature)
         tau = xp.where(flat, xp.zeros_like(vertex), xp.clip(vertex, -limit, limit))
         return tau, float(xp.sum(tau * (slope - 0.5 * tau * curvature)))
+
+    def _best_dual_of_column(
+        self, Theta: np.ndarray, limit: np.ndarray, quadratic: np.ndarray
+    ) -> tuple[np.ndarray, float]:
+        """The same for one output, in numbers: a run asks often, and arrays of one entry cost more
+        than the sums."""
+        Y, w = self._numbers()
+        slope = -float(np.dot(Theta[:, 0], Y[:, 0]))
+        curvature = float(np.sum(Theta * Theta / w)) + 2 * float(quadratic[0])
+        most = min(float(limit[0]), float(self._domain(Theta)[0]))
+        tau = 0.0 if curvature == 0 else min(max(slope / curvature, -most), most)
+        return np.array([tau]), tau * (slope - 0.5 * tau * curvature)
 
     def _domain(self, Theta: Array) -> Array:
         """How far Theta may be scaled inside the domain of f*, all outputs alike."""

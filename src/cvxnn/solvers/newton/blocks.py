@@ -214,11 +214,21 @@ class ConeBlocks(GatedBlocks):
             self.of_correlations.store(self.work, active)
         rows = self._correlations.copy()
         sizes = row_norms(rows)
+        if len(self.work) == 0:
+            lam = max(lam, self._first_lam(rows, sizes, lam))
         if known is not None:
             sizes[self.work] = row_norms(known)
             rows[self.work] = known
         self._project_correlations(rows, np.flatnonzero(sizes > lam), lam, rough=True)
         return rows
+
+    def _first_lam(self, rows: np.ndarray, sizes: np.ndarray, lam: float) -> float:
+        """Where a continuation begins at the earliest, from the longest rows, which are projected;
+        others need not be shorter than that: the bound of a certificate rests on the longest."""
+        longest = np.argsort(-sizes, kind="stable")[: self.batch]
+        self._project_correlations(rows, longest, lam, rough=False)
+        sizes[longest] = row_norms(rows[longest])
+        return self.continuation * float(sizes[longest].max())
 
     def shorten(self, rows: np.ndarray, lam: float) -> None:
         self._project_correlations(rows, np.flatnonzero(row_norms(rows) > lam), lam, rough=False)
@@ -430,6 +440,8 @@ def join_active_rows(blocks: list[JointBlocks]) -> ActiveRows | None:
     parts = [output.of_correlations for output in outputs if isinstance(output, ConeBlocks)]
     if not parts:
         return None
+    if len(parts) == 1:  # no copy: any active rows are a valid start, the latest a good one
+        return parts[0]
     size = len(parts) * len(parts[0].count)
     return ActiveRows(
         np.stack([part.rows for part in parts], axis=1).reshape(size, -1),

@@ -66,7 +66,8 @@ SMALL = 1e-4  # curvature of the loss, relative to the largest, that is left to 
 MIN_TAIL = 1e-4  # curvature of Huber's tails, relative to its middle
 STEP_ERROR = 0.3  # of a step in z, which is that of the system itself, relative to the step
 KEEP = 0.7  # blocks of the working set whose dual constraint is tighter than this stay
-ROUGHLY = 0.1  # relative gap at the larger lam of a continuation
+ROUGHLY = 0.1  # relative gap below which certificates are made as good as they can be
+ON_THE_WAY = 0.3  # relative gap at the larger lam of a continuation
 KAPPA = 10.0  # sigma lam over the mean norm of the active blocks, at least, on the way
 ROUNDING = 1e-11  # relative gap that is as good as none
 MAX_FAILURES = 10  # proximal steps without progress of the gap before another method takes over
@@ -429,7 +430,7 @@ class _Output:
             root = curved.root(point.Z)
             error = float(np.linalg.norm(root.adjoint(residual)))
             moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
-            enough = 0.8 * tol if self.lam == self.target else ROUGHLY
+            enough = 0.8 * tol if self.lam == self.target else ON_THE_WAY
             solved = gap <= enough * self.objective or error <= INEXACT * moved
             if solved or n_steps == MAX_STEPS:
                 break
@@ -444,7 +445,8 @@ class _Output:
         self._certify(rows)
         if self._n_points == 0 or self.lam > self.target:
             # later points start closer, so they say nothing of what a warm start needs
-            correction = min(max(self._shortfall(gap, tol), 0.01), 1.0)
+            most = GROWTH if n_steps == 0 else 1.0  # the prediction was enough: it may be larger
+            correction = min(max(self._shortfall(gap, tol), 0.01), most)
             self.kappa = self.sigma * self.lam / max(self._mean_norm(), 1e-300) * correction
         self._n_points += 1
         self._prepare_next(n_steps, gap, tol)
@@ -509,7 +511,7 @@ class _Output:
         gained = gap < 0.9 * self._last_gap
         self._last_gap = gap
         on_the_way = self.lam > self.target
-        if on_the_way and gap <= ROUGHLY * self.objective:
+        if on_the_way and gap <= ON_THE_WAY * self.objective:
             self.lam = max(self.target, self.blocks.continuation * self.lam)
             self.sigma = max(self.sigma, self._way_kappa * self._mean_norm() / self.lam)
             self._last_gap = math.inf
