@@ -162,6 +162,7 @@ def misses(rows: Rows) -> list[str]:
 
 def draw(rows: Rows, path: Path) -> None:
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     lines = lines_of(rows)
     names = list(dict.fromkeys(name for name, _ in lines))
@@ -176,7 +177,9 @@ def draw(rows: Rows, path: Path) -> None:
             x, y = [row["value"] for row in its], [row["seconds"] for row in its]
             ax.plot(x, y, color=colour, marker=marker, ms=5, label=KINDS[kind])
         ax.set(xscale="log", yscale="log", title=name, xlabel=name.split(",")[0])
-        ax.grid(alpha=0.3, which="major")
+        for axis in (ax.xaxis, ax.yaxis):  # labels between the decades would meet
+            axis.set_minor_formatter(NullFormatter())
+        ax.grid(alpha=0.3, which="both")
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
     for ax in axes[:, 0]:
