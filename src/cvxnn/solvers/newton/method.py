@@ -376,7 +376,9 @@ class _Output:
         self._centre_fit = self.fit
         curved = loss.around(self.fit, 1.0)
         self.Z = self.fit if state is None else state.Z
-        self.theta: np.ndarray = curved.gradient(self.Z)
+        # a state is from the end of a run, when tails were hardly bent any more
+        near = curved if state is None else loss.around(self.fit, MIN_TAIL)
+        self.theta: np.ndarray = near.gradient(self.Z)
         curvature = float(np.mean(curved.root(self.fit).scale ** 2))
         self._sigma_unit = 1 / max(curvature * size, 1e-300)
         self.sigma = FIRST_SIGMA * self._sigma_unit
