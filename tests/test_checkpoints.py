@@ -42,7 +42,7 @@ def stop_after(count):
     seen = []
 
     def callback(progress):
-        seen.append(progress)
+        seen.extend([] if progress.note else [progress])  # on a busy machine there are also notes
         return len(seen) >= count
 
     return callback
@@ -146,7 +146,7 @@ PROGRAM = """
     from test_checkpoints import make
 
     def slowly(progress):
-        time.sleep(0.02)
+        time.sleep(0.2)
 
     cvxnn.solve(make({posed}), {solver!r}, tol=1e-6, callback=slowly, checkpoint={file!r},
                 checkpoint_seconds={seconds})
