@@ -148,6 +148,8 @@ def misses(rows: Rows) -> list[str]:
             found.append(f"{name}: {r['processor']:,.0f} processor seconds")
         if r["megabytes"] > 1000 * r["gigabytes"]:
             found.append(f"{name}: {r['megabytes'] / 1000:.1f} GB")
+    if rows.keys() & (CASES.keys() - QUICK.keys()):
+        found += [f"{name}: not measured" for name in CASES if name not in rows]
     return found
 
 
