@@ -27,6 +27,9 @@ NAMES = (
     "systems.c",
     "factors.h",
     "projections.c",
+    "branching.c",
+    "cones.h",
+    "wolfe.h",
 )
 FILES = [Path("src/cvxnn/kernels") / name for name in NAMES]
 LIBRARY = Path("src/cvxnn/kernels/libcvxnn.so")

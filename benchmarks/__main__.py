@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import (
+    all_patterns,
     comparison,
     decompositions,
     growth,
@@ -21,6 +22,7 @@ from benchmarks import (
     precision,
     products,
     projections,
+    proofs,
     pruning,
     relu_oracle,
     relu_peer,
@@ -63,7 +65,9 @@ MEASUREMENTS = {
         newton_relu,
         newton_path,
         comparison,
+        proofs,
         images,
+        all_patterns,
     )
 }
 

@@ -80,7 +80,14 @@ METHODS: dict[str, tuple[str, list[Settings]]] = {
     ),
     "scikit-learn's MLP, pixels": (
         "mlp",
-        _grid(_NETWORK, (0, 300, 6, 128, 2e-3), (0, 300, 6, 256, 2e-3), (0, 300, 6, 512, 5e-3)),
+        _grid(
+            _NETWORK,
+            (0, 300, 6, 128, 2e-3),
+            (0, 300, 6, 256, 2e-3),
+            (0, 300, 6, 512, 5e-3),
+            (0, 300, 15, 128, 1e-3),
+            (0, 300, 15, 256, 2e-3),
+        ),
     ),
 }
 PROGRAM: Settings = {"components": 50, "patterns": 300, "seed": 0}

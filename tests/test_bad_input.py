@@ -772,8 +772,8 @@ MODELS = {
     "a file of a newer version": Command(
         "predict model.cvxnn data.csv",
         2,
-        "model.cvxnn has format version 9, this cvxnn reads up to 5: update cvxnn",
-        {"model.cvxnn": with_header(rb"\"version\": 5", rb"\"version\": 9")},
+        "model.cvxnn has format version 9, this cvxnn reads up to 6: update cvxnn",
+        {"model.cvxnn": with_header(rb"\"version\": 6", rb"\"version\": 9")},
     ),
     "a model of another kind": Command(
         "predict model.cvxnn data.csv",
@@ -930,7 +930,26 @@ OPTIONS = {
         "holdout is NaN": (f"{FIT} --holdout nan", "'--holdout': nan is not finite"),
         "one fold": (f"{FIT} --folds 1", "'--folds': 1 is not in the range x>=2"),
         "no patterns": (f"{FIT} --patterns 0", "'--patterns': 0 is not in the range x>=1"),
-        "half a pattern": (f"{FIT} --patterns 0.5", "'--patterns': '0.5' is not a valid integer"),
+        "half a pattern": (
+            f"{FIT} --patterns 0.5",
+            "'--patterns': '0.5' is neither a number nor 'generate'",
+        ),
+        "a proof about sampled patterns": (
+            f"{FIT} --prove",
+            "--prove is for --patterns generate",
+        ),
+        "a proof about gates": (
+            f"{FIT} --patterns generate --model gated --prove",
+            "--prove is for --model relu: gates are not all of the patterns",
+        ),
+        "a time limit of sampled patterns": (
+            f"{FIT} --max-seconds 9",
+            "--max-seconds is for --patterns generate",
+        ),
+        "a checkpoint of generated patterns": (
+            f"{FIT} --patterns generate --alpha 0.1 --checkpoint kept",
+            "--checkpoint is for sampled patterns: rounds of generation cannot be continued",
+        ),
         "one category": (f"{FIT} --max-categories 1", "'--max-categories': 1 is not in the range"),
         "a negative seed": (f"{FIT} --seed -1", "'--seed': -1 is not in the range"),
         "a seed that is too large": (f"{FIT} --seed 4294967296", "'--seed': 4294967296 is not in"),
@@ -1013,7 +1032,7 @@ PYTHON = {
     "seed=-1": Call(model(seed=-1), ValueError, "seed must be an integer >= 0"),
     "impute=2": Call(model(impute=2), TypeError, "impute must be True or False"),
     "an unknown setting of Model.fit": Call(
-        model(pattern=9), TypeError, "no parameter 'pattern'; did you mean 'n_patterns'?"
+        model(pattern=9), TypeError, "no parameter 'pattern'; did you mean 'patterns'?"
     ),
     "a table of lists": Call(
         lambda: Table({"a": [1.0, 2.0]}), TypeError, "column 'a' must be an array"
@@ -1079,6 +1098,14 @@ PYTHON = {
     'alpha="small"': Call(classifier(alpha="small"), ValueError, "The 'alpha' parameter"),
     "n_patterns=0": Call(classifier(n_patterns=0), ValueError, "The 'n_patterns' parameter"),
     "n_patterns=2.5": Call(classifier(n_patterns=2.5), ValueError, "The 'n_patterns' parameter"),
+    'patterns="all"': Call(classifier(patterns="all"), ValueError, "The 'patterns' parameter"),
+    'prove="surely"': Call(classifier(prove="surely"), ValueError, "The 'prove' parameter"),
+    "max_seconds=0": Call(classifier(max_seconds=0), ValueError, "The 'max_seconds' parameter"),
+    'alpha=0, patterns="generate"': Call(
+        classifier(alpha=0, patterns="generate", n_patterns=500),
+        ValueError,
+        "alpha must be positive with patterns='generate'",
+    ),
     "tol=-1": Call(classifier(tol=-1.0), ValueError, "The 'tol' parameter"),
     "tol=nan": Call(classifier(tol=np.nan), ValueError, "The 'tol' parameter"),
     "max_iter=0": Call(classifier(max_iter=0), ValueError, "The 'max_iter' parameter"),

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
-from cvxnn.estimators import base, cross_validation, posing
+from cvxnn.estimators import base, generating, posing
 from cvxnn.estimators.rows import Rows, Scaling
 from extras import optional
 
@@ -558,7 +558,7 @@ def test_one_program_for_each_fold_and_one_for_all_rows(cancer, monkeypatch):
     count(cvxnn.CReLU, "__init__")
     count(posing, "sample_patterns")
     count(base, "validate_data")
-    count(cross_validation, "lambda_max")
+    count(generating, "lambda_max")
     cvxnn.ReLUClassifierCV(**QUICK_CV).fit(*cancer)  # three folds, four strengths
     assert counts == {"__init__": 4, "sample_patterns": 4, "validate_data": 1, "lambda_max": 1}
 

@@ -130,8 +130,9 @@ def test_a_model_comes_back_to_the_last_bit(case, path):
     assert read.get_params() == saved.get_params()
     names = {name for name in vars(saved) if name.endswith("_")} - {"scorer_"}
     assert names <= set(vars(read))
-    for name in names - {"network_"}:
+    for name in names - {"network_", "bound_"}:
         np.testing.assert_array_equal(getattr(read, name), getattr(saved, name))
+    assert repr(read.bound_) == repr(saved.bound_)
     predicted, notes = model.predict(table)
     predicted_again, notes_again = again.predict(table)
     assert list(predicted) == list(predicted_again)

@@ -15,15 +15,14 @@ from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.solvers.newton import blocks as newton_blocks
 from cvxnn.solvers.newton import systems as newton_systems
 from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks, JointBlocks, row_norms
+from cvxnn.solvers.newton.faces import Faces, Linearisation
+from cvxnn.solvers.newton.preconditioners import factor_shifted
 from cvxnn.solvers.newton.systems import (
     CoupledInverse,
-    Faces,
     FaceSystem,
     JointSolver,
-    Linearisation,
     ProductSystem,
     conjugate_gradients,
-    factor_shifted,
 )
 
 SIGMA, THRESHOLD = 0.7, 0.8
@@ -174,7 +173,10 @@ def test_joint_blocks_are_those_of_the_problem(kind):
         correlations, _ = problem.cones.project(correlations, np.tile(np.arange(8), 6))
     found, exact = blocks.all_correlations(theta, 7.0, None, 1.0), row_norms(correlations)
     assert np.all(row_norms(found) >= np.minimum(exact, 7.0) * (1 - 1e-9))
+    few = found.copy()
+    blocks.shorten(few, 7.0, few=True)  # more than there are here
     blocks.shorten(found, 7.0)
+    np.testing.assert_allclose(few, found, atol=1e-9)
     bounded = row_norms(found)
     assert 0 < np.sum(exact > 7.0) < len(exact)
     np.testing.assert_allclose(bounded[exact > 7.0], exact[exact > 7.0], rtol=1e-9)
@@ -508,7 +510,7 @@ def test_a_solver_remembers_preconditioners_only(by_products):
     at, r = linearise(blocks, x), rng.standard_normal((60, 3))
     blocks.solve(root, 1e-2, at, r, 1e-6)
     before = set(vars(blocks._solver))
-    assert before == {"_dense", "_count_when_new", "_coupled_inverse"}
+    assert before == {"_dense", "_count_when_new", "_coupled_inverse", "_kept", "_double"}
     blocks.solve(make_root("coupled", 60, seed=1), 1e3, at, 2 * r, 1e-9)
     step = blocks.solve(root, 1e-2, at, r, 1e-11)
     expected, size = exact_step(root, dense_matrix(blocks, 1e-2, at), r)
@@ -664,3 +666,46 @@ def test_a_coupled_inverse_has_one_precision():
     x = root.project(rng.standard_normal((20, 3)))
     product = np.stack([K @ x[:, k] for k, K in enumerate(systems)], axis=1)
     np.testing.assert_allclose(inverse(root.project(product)), x, atol=1e-4)
+
+
+@pytest.mark.parametrize("R", [40, 90])
+def test_large_systems_of_faces_are_factored_in_single_precision(R, monkeypatch):
+    """The factor serves a later system; one that is too ill-conditioned for it is solved in double
+    precision, and so are those after it."""
+    rng = np.random.default_rng(0)
+    n, solver, root = 60, newton_systems.JointSolver(), make_root("scalar", 60)
+    monkeypatch.setattr(newton_systems, "WORTHWHILE", 10)
+    columns, r = rng.standard_normal((R, n)), rng.standard_normal((n, 1))
+
+    def error(columns):
+        system = newton_systems.FaceSystem(root.scale[:, 0], 1.0, columns.copy())
+        b = root.adjoint(r)
+        expected = root.apply(np.linalg.solve(np.eye(n) + system.columns.T @ system.columns, b))
+        found = solver.solve(root, [system], r, 1e-7)
+        return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+    assert 1e-12 < error(columns) < 1e-2
+    kept = solver._kept
+    assert error(columns * (1 + 1e-3 * rng.standard_normal((R, n)))) < 1e-2
+    assert solver._kept is kept is not None
+    assert not solver._double
+    assert error(columns * np.geomspace(1, 1e3, R)[:, None]) < 1e-2
+    assert error(columns * np.geomspace(1, 1e5, n)) < 1e-2
+    assert solver._double
+    assert error(columns) < 1e-12
+
+
+def test_on_the_way_only_the_longest_rows_are_shortened(monkeypatch):
+    """Twice as many as may join the working set."""
+    monkeypatch.setattr(ConeBlocks, "batch", 2)
+    X, Y = make_data(60, 6)
+    patterns = cvxnn.sample_patterns(X, 20, random_state=0)
+    problem = cvxnn.CReLU(X, Y, patterns, lam=0.1)
+    (blocks,) = newton_blocks.make_blocks(problem, 1).parts
+    blocks.set_work(np.zeros(0, dtype=np.int64), 1.0)
+    found = blocks.all_correlations(Y, 1e9, None, 1.0)
+    before = row_norms(found)
+    blocks.shorten(found, 0.0, few=True)
+    changed = np.flatnonzero(row_norms(found) < before * (1 - 1e-12))
+    assert 0 < len(changed) <= 4
+    assert set(changed.tolist()) <= set(np.argsort(-before)[:4].tolist())

@@ -27,6 +27,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 import cvxnn
+from cvxnn.bounds.base import Bound
 from cvxnn.reports import importance, measures
 from cvxnn.reports.charts import TINY, Scale
 from cvxnn.reports.contents import GIVEN, HELD_OUT, TRAINING, contents_of, source
@@ -134,6 +135,7 @@ def restored(model):
         *(
             "network_",
             "certificate_",
+            "bound_",
             "alpha_",
             "lambda_max_",
             "converged_",
@@ -158,6 +160,7 @@ def invented(cls, network, classes=None, **parameters):
     vars(model).update(
         network_=network,
         certificate_=certificate,
+        bound_=Bound.of_certificate(certificate),
         alpha_=0.1,
         lambda_max_=1.0,
         converged_=False,

@@ -16,7 +16,8 @@ from cvxnn.cones.sparse import FEW_ROWS, Span
 from cvxnn.operators import ExpandedMatrix, SparseExpandedMatrix, expanded_matrix
 from cvxnn.solvers.newton import systems
 from cvxnn.solvers.newton.blocks import ConeBlocks
-from cvxnn.solvers.newton.systems import Linearisation, Products, ProductSystem, SingleRows
+from cvxnn.solvers.newton.faces import Linearisation
+from cvxnn.solvers.newton.systems import Products, ProductSystem, SingleRows
 from extras import needs
 
 SETTINGS = [{}, {"bias": True}, {"normalize": True}, {"bias": True, "normalize": True}]

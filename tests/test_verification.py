@@ -17,7 +17,7 @@ from cvxnn.arrays import to_numpy
 from cvxnn.certificates import CertificateError, lower_bound_of
 from cvxnn.cones import cones
 from cvxnn.verification import checks as verification
-from cvxnn.verification import dual_points, exact, programs
+from cvxnn.verification import dual_points
 from extras import CVXPY
 
 
@@ -522,10 +522,11 @@ def test_nothing_that_is_checked_takes_part_in_the_check(solution, monkeypatch):
 
 
 def test_only_containers_and_checks_are_imported():
-    own = {module.__name__: module.__file__ for module in (exact, programs, dual_points)}
+    parts = Path(verification.__file__).parent.glob("*.py")
+    own = {f"cvxnn.verification.{part.stem}": part for part in parts}
     imported = {
         (node.module.removeprefix("cvxnn."), alias.name)
-        for file in (verification.__file__, *own.values())
+        for file in own.values()
         for node in ast.walk(ast.parse(Path(file).read_text()))
         if isinstance(node, ast.ImportFrom) and node.module.startswith("cvxnn")
         for alias in node.names
@@ -533,15 +534,20 @@ def test_only_containers_and_checks_are_imported():
     }
     assert imported == {
         ("arrays", "to_numpy"),
+        *(("bounds.base", name) for name in ("EXACT", "SDP", "Bound")),
+        ("bounds.evidence", "Evidence"),
         ("certificates", "Certificate"),
         ("certificates", "Multipliers"),
         ("digits", "text_above"),
         ("digits", "text_below"),
+        ("generation.rounds", "Training"),
         ("networks", "GatedReLUNetwork"),
         ("networks", "TwoLayerNetwork"),
         ("protocols", "Problem"),
+        *(("rounding", name) for name in ("UNIT", "down", "slack", "tree_sum", "up")),
         ("solvers.results", "Solution"),
         ("validation", "check_array"),
+        ("validation", "check_problem"),
     }
 
 
@@ -586,7 +592,7 @@ def test_what_is_not_known_is_refused(relu):
 
 
 def test_bad_input_is_refused(relu):
-    with pytest.raises(TypeError, match="solution must be a Solution, got CReLU"):
+    with pytest.raises(TypeError, match="a Solution, a Training or a Bound, got CReLU"):
         cvxnn.verify(relu.problem)
     with pytest.raises(ValueError, match="dual must have shape"):
         cvxnn.verify(dataclasses.replace(relu, dual=relu.dual[:-1]))

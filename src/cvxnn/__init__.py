@@ -45,6 +45,9 @@ _HOME = {
     "Direct": "solvers.direct",
     "LSMR": "solvers.direct",
     "CVXPY": "solvers.conic",
+    "Bound": "bounds.base",
+    "bound_over_all_patterns": "bounds.choice",
+    "enumerate_patterns": "bounds.enumeration",
     "Certificate": "certificates",
     "CertificateError": "certificates",
     "certify": "certificates",
@@ -55,6 +58,8 @@ _HOME = {
     "load": "loading",
     "prune": "pruning",
     "ModelFileError": "modelfile",
+    "train": "generation.training",
+    "Training": "generation.rounds",
     "improve": "improvement",
     "Improvement": "improvement",
     "ReLUClassifier": "estimators",
@@ -102,6 +107,9 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn import losses as losses
     from cvxnn import penalties as penalties
+    from cvxnn.bounds.base import Bound as Bound
+    from cvxnn.bounds.choice import bound_over_all_patterns as bound_over_all_patterns
+    from cvxnn.bounds.enumeration import enumerate_patterns as enumerate_patterns
     from cvxnn.certificates import Certificate as Certificate
     from cvxnn.certificates import CertificateError as CertificateError
     from cvxnn.certificates import certify as certify
@@ -120,6 +128,8 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.gates import GaussianGates as GaussianGates
     from cvxnn.gates import PatchGates as PatchGates
     from cvxnn.gates import SparseGates as SparseGates
+    from cvxnn.generation.rounds import Training as Training
+    from cvxnn.generation.training import train as train
     from cvxnn.improvement import Improvement as Improvement
     from cvxnn.improvement import improve as improve
     from cvxnn.loading import load as load

@@ -22,8 +22,10 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
 from cvxnn.arrays import is_sparse, is_stored, to_numpy
+from cvxnn.bits import Bits
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import read_tensors
+from cvxnn.patterns import Patterns
 from cvxnn.problems import ConvexProblem
 from cvxnn.threads import cached_property
 
@@ -150,3 +152,23 @@ def unpacked(arrays: Mapping[str, np.ndarray], shape: tuple[int, int, int]) -> n
     U = np.zeros((blocks * C, d), dtype=rows.dtype)
     U[pairs] = rows
     return U.reshape(blocks, C, d).transpose(0, 2, 1)
+
+
+def packed_patterns(patterns: Patterns) -> dict[str, np.ndarray]:
+    """Patterns with their gates."""
+    if patterns.gates is None or patterns.gate_bias is None:
+        raise ValueError("the patterns have no gates")
+    return {
+        "mask": patterns.bits.octets(),
+        "gates": np.asarray(patterns.gates),
+        "gate_bias": np.asarray(patterns.gate_bias),
+    }
+
+
+def unpacked_patterns(arrays: Mapping[str, np.ndarray], like: Patterns) -> Patterns:
+    """Patterns of the same rows as `like`, from what `packed_patterns` made."""
+    mask, n = arrays["mask"], like.n_samples
+    if mask.dtype != np.uint8 or mask.ndim != 2 or len(mask) != -(-n // 8):
+        raise ValueError(f"patterns of {n} rows as {mask.dtype} of shape {mask.shape}")
+    bits = Bits.of_octets(mask, n)
+    return Patterns(bits, arrays["gates"], arrays["gate_bias"], like.strict)

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 FORMAT = "cvxnn-model"
 # New in 2: output biases, and a checksum of the arrays. New in 3: models, which are more than
 # their network, and a checksum of the header as well. New in 4: the numbers that define a
-# model's program. New in 5: principal components among these.
-VERSION = 5
+# model's program. New in 5: principal components among these. New in 6: rounds of generation, and
+# bounds over all patterns with their evidence.
+VERSION = 6
 _SINCE = {"b2": 2}  # the version in which an array was introduced, if not in the first
 MAX_HEADER = 2**24  # bytes of JSON; parsing takes up to thirty times as much memory
 _PREFIX = "model."  # of the names of arrays that are not part of the network
@@ -64,7 +65,7 @@ def write(content: Content, path: str | PathLike[str]) -> None:
     }
     if content.description is not None:
         header["model"] = content.description
-    header["sha256"] = _digest(tensors, header)
+    header["sha256"] = digest_of(tensors, header)
     write_atomically(Path(path), serialize_tensors(tensors, {"cvxnn": json.dumps(header)}))
 
 
@@ -78,7 +79,7 @@ def read(path: str | PathLike[str], kinds: Mapping[str, type[TwoLayerNetwork]]) 
         raise ModelFileError(f"{path} is not a model file, or damaged: {error}") from error
     except KeyError as error:  # a dtype that safetensors has, but NumPy has not
         raise ModelFileError(f"{path} holds tensors of dtype {error}") from error
-    header = _read_header(path, content)
+    header = read_header(path, content)
     if header.get("format") != FORMAT:
         raise ModelFileError(f"{path} is a safetensors file, but not a cvxnn model")
     version = header.get("version")
@@ -107,7 +108,7 @@ def read(path: str | PathLike[str], kinds: Mapping[str, type[TwoLayerNetwork]]) 
         raise ModelFileError(f"{path} is inconsistent: {error}") from error
     claimed = header.pop("sha256", None)
     try:
-        digest = _digest(tensors, header if version > 2 else None)
+        digest = digest_of(tensors, header if version > 2 else None)
     except RecursionError as error:
         raise ModelFileError(f"{path} has a damaged header: {error}") from error
     if version > 1 and claimed != digest:
@@ -132,7 +133,7 @@ def read_tensors(path: Path, refusal: type[ValueError], what: str) -> bytes:
     return read_bounded(path, most_bytes(MODEL_BYTES), refusal, look)
 
 
-def _digest(tensors: Mapping[str, np.ndarray], header: Mapping[str, object] | None) -> str:
+def digest_of(tensors: Mapping[str, np.ndarray], header: Mapping[str, object] | None) -> str:
     """A checksum that detects damage; it is no protection against forgery."""
     digest = hashlib.sha256()
     if header is not None:
@@ -142,7 +143,7 @@ def _digest(tensors: Mapping[str, np.ndarray], header: Mapping[str, object] | No
     return digest.hexdigest()
 
 
-def _read_header(path: Path, content: bytes) -> dict[str, Any]:
+def read_header(path: Path, content: bytes) -> dict[str, Any]:
     """The JSON header; safetensors has already checked that the layout around it is sound."""
     length = int.from_bytes(content[:8], "little")
     try:

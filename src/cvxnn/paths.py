@@ -2,7 +2,8 @@
 
 From `lambda_max`, where the zero model is optimal, down to `eps lambda_max`. Every point is a
 `Solution` with a certificate of its own. Neighbouring problems have neighbouring weights and dual
-variables, so a warm start saves most of the work of a cold one.
+variables, so a warm start saves most of the work of a cold one. With generated patterns every point
+has patterns of its own, which start from those of the last.
 """
 
 from __future__ import annotations
@@ -19,14 +20,29 @@ from numpy.typing import ArrayLike
 
 from cvxnn import threads
 from cvxnn.arrays import to_numpy
+from cvxnn.bounds.base import Bound
 from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
-from cvxnn.checkpoints import CheckpointFile, packed, unpacked
+from cvxnn.checkpoints import (
+    CheckpointFile,
+    packed,
+    packed_patterns,
+    unpacked,
+    unpacked_patterns,
+)
+from cvxnn.generation.programs import Generation
 from cvxnn.problems import ConvexProblem, has_lambda_max, lambda_max
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import SOLVERS, choose, solve
 from cvxnn.solvers.results import Solution, Status
-from cvxnn.validation import check_array, check_flag, check_integer, check_number, check_problem
+from cvxnn.validation import (
+    check_array,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+    check_problem,
+)
 
 N_LAMS, EPS = 50, 1e-2  # of a path, unless given
 
@@ -42,6 +58,8 @@ class Path:
     planned : all the lams that were asked for; NaN if there was no time to find lambda_max.
     message : how the path ended, in words.
     interrupted : whether it was Ctrl-C that ended it.
+    bounds : what is known of the training problem of each point's network itself, where patterns
+        were generated; its `scope` says which patterns it covers.
     """
 
     problem: ConvexProblem
@@ -49,6 +67,7 @@ class Path:
     planned: np.ndarray
     message: str
     interrupted: bool = False
+    bounds: tuple[Bound, ...] = ()
 
     def __len__(self) -> int:
         return len(self.solutions)
@@ -75,6 +94,11 @@ class Path:
     @property
     def coefs(self) -> np.ndarray:
         """All weights: (points, p, d, C), for C-ReLU (points, 2p, d, C) with V before W."""
+        if self.bounds:
+            raise ValueError(
+                "the points have patterns of their own, so their weights are no single array: "
+                "read them from the points"
+            )
         weights = [self.problem.check_weights(solution.weights) for solution in self.solutions]
         shape = (len(weights), *self.problem.weight_shape)
         return np.array([to_numpy(U) for U in weights]).reshape(shape)
@@ -113,6 +137,7 @@ def path(
     tol: float = 1e-4,
     *,
     lams: ArrayLike | None = None,
+    patterns: str = "given",
     solver: str | Solver = "auto",
     min_loss: float = 0.0,
     max_seconds: float | None = None,
@@ -129,7 +154,11 @@ def path(
     n_lams, eps : a geometric grid of n_lams (50) from lambda_max to eps lambda_max (1e-2).
     tol : relative duality gap of every point.
     lams : the grid itself, in any order, instead.
-    solver, options : as in `solve`.
+    patterns : "given", those of the problem for all points; or "generate": every point adds
+        patterns that pay and drops others, from those of the point before. The grid then starts
+        where a search finds the first neuron that pays, which is a heuristic.
+    solver, options : as in `solve`; with generated patterns `options` are those of `generate`, such
+        as `random_state` and `max_rounds`, and `on_round`, which is called with every `Round`.
     min_loss : end as soon as the loss falls below this share of the zero model's.
     max_seconds : for the whole path; a point that is not finished in time is left out.
     callback : called with each `Solution`; a true answer ends the path.
@@ -145,6 +174,7 @@ def path(
     tol = check_number(tol, "tol", minimum=0)
     min_loss = check_number(min_loss, "min_loss", minimum=0, maximum=1)
     check_flag(progress, "progress")
+    check_choice(patterns, "patterns", ("given", "generate"))
     if "warm_start" in options:
         raise TypeError("path takes no warm_start: each point starts from the last")
     seconds = math.inf
@@ -154,13 +184,20 @@ def path(
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
     number = N_LAMS if n_lams is None else check_integer(n_lams, "n_lams", minimum=1)
     grid = np.full(number, np.nan)  # until lambda_max is known
-    walk = _Walk(problem, tol, solver, options, min_loss, callback, progress)
+    generation = None
+    if patterns == "generate":
+        if checkpoint is not None and "prove" in options:
+            raise TypeError("checkpoint is given with prove: its file keeps no proofs")
+        generation = Generation(problem, tol=tol, solver=solver, **options)
+    walk = _Walk(problem, tol, solver, options, min_loss, callback, progress, generation)
     try:
         with threads.single_blas(), spend(Budget(seconds)):
-            grid = _grid(problem, n_lams, eps, lams)
+            grid = _grid(problem, n_lams, eps, lams, generation)
             walk.run(
                 grid,
-                None if checkpoint is None else _Checkpoint(checkpoint, problem, grid, tol),
+                None
+                if checkpoint is None
+                else _Checkpoint(checkpoint, problem, grid, tol, generation),
             )
     except KeyboardInterrupt:  # between two solves
         walk.message, walk.interrupted = _UNFINISHED[Status.INTERRUPTED], True
@@ -170,7 +207,8 @@ def path(
         where = f"at lam = {grid[reached]:.4g}" if known else "before lambda_max was known"
         walk.message = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}"
     walk.forget(-2)
-    return Path(problem, tuple(walk.solutions), grid, walk.message, walk.interrupted)
+    bounds = tuple(walk.bounds)
+    return Path(problem, tuple(walk.solutions), grid, walk.message, walk.interrupted, bounds)
 
 
 @dataclass(eq=False)
@@ -184,7 +222,9 @@ class _Walk:
     min_loss: float
     callback: Callable[[Solution], object] | None
     progress: bool
+    generation: Generation | None
     solutions: list[Solution] = field(default_factory=list)
+    bounds: list[Bound] = field(default_factory=list)  # of generated patterns
     message: str = "all points are reached"
     interrupted: bool = False
 
@@ -192,13 +232,14 @@ class _Walk:
         """Solve for one lam after the other; points that the file holds are taken from there."""
         stored = [] if file is None else file.read()
         for k, lam in enumerate(grid.tolist()):
-            solution = stored[k] if k < len(stored) else self._solve(lam)
+            solution, bound = self._stored(stored[k]) if k < len(stored) else self._solve(lam, k)
             if solution.status in _UNFINISHED:
                 self.interrupted = solution.status is Status.INTERRUPTED
                 self.message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
                 return
             self.forget(-2)
             self.solutions.append(solution)
+            self.bounds += [] if bound is None else [bound]
             if file is not None and k >= len(stored):
                 file.write(self.solutions)
             if self.progress:
@@ -208,9 +249,19 @@ class _Walk:
                 self.message = reason
                 return
 
-    def _solve(self, lam: float) -> Solution:
+    def _solve(self, lam: float, k: int) -> tuple[Solution, Bound | None]:
+        if self.generation is not None:
+            point = self.generation.at(lam, k)
+            return point.solution, point.bound
         start, problem = _ahead(self.solutions[-2:], lam), self.problem.with_lam(lam)
-        return solve(problem, self.solver, tol=self.tol, warm_start=start, **self.options)
+        return solve(problem, self.solver, tol=self.tol, warm_start=start, **self.options), None
+
+    def _stored(self, solution: Solution) -> tuple[Solution, Bound | None]:
+        """A point from the file."""
+        if self.generation is None:
+            return solution, None
+        self.generation.go_on_from(solution)
+        return solution, Bound.of_certificate(solution.certificate)
 
     def forget(self, k: int) -> None:
         """Drop the state of a point that later ones no longer start from: it may be large."""
@@ -240,7 +291,11 @@ _UNFINISHED = {
 
 
 def _grid(
-    problem: ConvexProblem, n_lams: int | None, eps: float | None, lams: ArrayLike | None
+    problem: ConvexProblem,
+    n_lams: int | None,
+    eps: float | None,
+    lams: ArrayLike | None,
+    generation: Generation | None,
 ) -> np.ndarray:
     if lams is not None:
         if n_lams is not None or eps is not None:
@@ -252,7 +307,7 @@ def _grid(
     eps = check_number(EPS if eps is None else eps, "eps", minimum=0, strict=True, maximum=1)
     if not has_lambda_max(problem):
         raise ValueError(f"penalty {problem.penalty_name!r} has no lambda_max: give lams")
-    largest = lambda_max(problem)
+    largest = lambda_max(problem) if generation is None else generation.lambda_max()
     if largest == 0:
         raise ValueError("lambda_max is 0, the zero model is optimal for every lam: give lams")
     number = N_LAMS if n_lams is None else n_lams
@@ -285,18 +340,31 @@ class _Checkpoint:
     """The finished points of a path in a file."""
 
     def __init__(
-        self, file: str | PathLike[str], problem: ConvexProblem, grid: np.ndarray, tol: float
+        self,
+        file: str | PathLike[str],
+        problem: ConvexProblem,
+        grid: np.ndarray,
+        tol: float,
+        generation: Generation | None,
     ) -> None:
         self.problem, self.grid, self.tol = problem, grid, tol
-        parts = "problem, grid or tolerance"
-        self.content = CheckpointFile(file, "path", problem, repr(tol), grid, parts=parts)
+        self.generated = generation is not None
+        parts, settings = "problem, grid or tolerance", repr(tol)
+        if generation is not None:
+            settings += f" {generation.settings}"
+            parts = "problem, grid, tolerance or seed"
+        self.content = CheckpointFile(file, "path", problem, settings, grid, parts=parts)
 
     def write(self, solutions: Sequence[Solution]) -> None:
         arrays: dict[str, np.ndarray] = {}
         points = []
         for k, solution in enumerate(solutions):
-            U = to_numpy(self.problem.check_weights(solution.weights))
+            problem = solution.problem
+            U = to_numpy(problem.check_weights(solution.weights))
             arrays |= {f"{k}.{name}": array for name, array in packed(U).items()}
+            if self.generated:
+                its = packed_patterns(problem.patterns)
+                arrays |= {f"{k}.{name}": array for name, array in its.items()}
             arrays[f"{k}.dual"] = to_numpy(solution.dual)
             points.append(
                 {
@@ -325,6 +393,9 @@ class _Checkpoint:
 
     def _restore(self, arrays: dict[str, np.ndarray], k: int, point: dict[str, Any]) -> Solution:
         problem = self.problem.with_lam(float(self.grid[k]))
+        if self.generated:
+            its = {name: arrays[f"{k}.{name}"] for name in ("mask", "gates", "gate_bias")}
+            problem = problem.with_patterns(unpacked_patterns(its, self.problem.patterns))
         its = {name: arrays[f"{k}.{name}"] for name in ("pairs", "rows", "dual")}
         weights = problem.check_weights(unpacked(its, problem.weight_shape))
         dual = to_numpy(check_array(its["dual"], "dual")).reshape(problem.loss.Y.shape)

@@ -371,6 +371,53 @@ static void call_logistic(void)
     free(Z), free(Y), free(weight), free(gradient), free(scale), free(bias), free(limit);
 }
 
+/* Trees of cones: one is grown in one go, the other in small steps, while room for nodes is added
+ * and the first of them may be stopped. Where nothing is wild, both are the same. */
+static void call_cones(void)
+{
+    index_t r = 1 + draw(8), positive = 8 * draw(4), negative = 8 * draw(4), size = positive + negative;
+    double *rows = draw_doubles(r * size), total = 0;
+    int64_t *vertices = room(r * r * sizeof(int64_t));
+    for (index_t k = 0; k < r * r; k++) vertices[k] = k % (r + 1) ? 0 : draw(2) ? 1 : -1;
+    for (index_t k = 0; k < r * size; k++) total += fabs(rows[k]);
+    double threshold = total * (double)draw(100) / 400;
+    int32_t *child[2];
+    uint8_t *edge[2];
+    double *bound[2], *value[2], best[2][9] = {{0}};
+    index_t count[2] = {1, 1}, most = 2001;
+    for (int t = 0; t < 2; t++) {
+        index_t capacity = t ? most : 1;
+        child[t] = room(capacity * sizeof(int32_t)), edge[t] = room(capacity);
+        bound[t] = room(capacity * sizeof(double)), value[t] = room(capacity * sizeof(double));
+        child[t][0] = 0, edge[t][0] = 255, bound[t][0] = value[t][0] = INFINITY;
+        int interrupted = t == 0 && begin_stop();
+        for (int status = 1, calls = 0; (status == 1 || status == 2) && calls < 2000; calls++) {
+            status = branch_cone(r, positive, negative, rows, vertices, total, threshold, threshold,
+                                 INFINITY, t ? 100000 : 1 + draw(20), capacity, &count[t], child[t],
+                                 edge[t], bound[t], value[t], best[t], t ? &never : &stop);
+            check(count[t] <= capacity, "the number of nodes");
+            if (status == 2 && capacity == most) break;
+            if (interrupted && stopped(&stop)) break;
+            if (status != 2) continue;
+            index_t more = 2 * capacity + 1 < most ? 2 * capacity + 1 : most;
+            child[t] = realloc(child[t], more * sizeof(int32_t)), edge[t] = realloc(edge[t], more);
+            bound[t] = realloc(bound[t], more * sizeof(double));
+            value[t] = realloc(value[t], more * sizeof(double));
+            capacity = more;
+        }
+        if (interrupted) pthread_join(stopper, NULL), stop = 0, count[0] = -1;
+    }
+    uint8_t *nodes = room(count[1]);
+    index_t listed = list_cones(child[1], edge[1], bound[1], -1.0, nodes);
+    check(listed == count[1], "every node is listed");
+    if (!wild && count[0] > 0) {
+        check(count[0] == count[1], "as many nodes in small steps");
+        check(!memcmp(bound[0], bound[1], count[0] * sizeof(double)), "bounds in small steps");
+    }
+    for (int t = 0; t < 2; t++) free(child[t]), free(edge[t]), free(bound[t]), free(value[t]);
+    free(rows), free(vertices), free(nodes);
+}
+
 #define REAL float
 #define NAME(name) name##_float
 #include "calls.c"
@@ -391,6 +438,7 @@ int main(int argc, char **argv)
         call_hinges(k % 2);
         call_bits(k % 2);
         call_logistic();
+        call_cones();
         call_system_float();
         call_system_double();
         call_products_float(k % 4 < 2);

@@ -17,6 +17,7 @@ import click
 from cvxnn import __version__
 from cvxnn.cli.options import (
     DATA,
+    GENERATE,
     LEARNING,
     MEMORY,
     MODEL,
@@ -83,6 +84,18 @@ def main() -> None:
     help="Number of folds to run at the same time; -1 for one per processor.",
 )
 @click.option(
+    "--prove",
+    is_flag=True,
+    help="Try to prove a bound over all ReLU networks of any width. Needs --patterns generate.",
+)
+@number(
+    "--max-seconds",
+    None,
+    "Time limit of the last training with generated patterns, and of --prove (which takes up to a "
+    "minute by default); the best network until then is kept.",
+    min=1e-3,
+)
+@click.option(
     "--checkpoint",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=writable,
@@ -98,12 +111,18 @@ def fit(options: Options) -> Action:
     penalty is chosen by cross-validation. The command says what it did to the data. A fifth of the
     rows is held out to score the model on.
 
+    With --patterns generate, patterns that pay are searched for, instead of random ones: the
+    objective is lower and training takes longer. What is proven is about these patterns. With
+    --prove the command tries to bound the objective of all ReLU networks, and says what it has
+    proven; few columns or a large alpha make that possible.
+
     With --checkpoint, training that was stopped in any way goes on where it was, if the same
     command is given again. The file is removed once the model is written.
 
     \b
     Examples:
         cvxnn fit data.csv --target label
+        cvxnn fit data.csv --target label --patterns generate --prove
         cvxnn fit data.csv --target price --model gated --alpha 0.01 -o price.cvxnn
         cvxnn fit data.parquet --target label --ignore id --jobs 2 --json
     """
@@ -114,6 +133,14 @@ def fit(options: Options) -> Action:
         refuse_unread(why, "folds", "rule", "jobs")
     elif options["checkpoint"] is not None:
         raise click.UsageError("--checkpoint needs --alpha: cross-validation cannot be continued.")
+    if options["patterns"] == GENERATE and options["checkpoint"] is not None:
+        raise click.UsageError(
+            "--checkpoint is for sampled patterns: rounds of generation cannot be continued."
+        )
+    if options["patterns"] != GENERATE:
+        refuse_unread(f"is for --patterns {GENERATE}", "prove", "max_seconds")
+    if options["kind"] == "gated":
+        refuse_unread("is for --model relu: gates are not all of the patterns", "prove")
     return fit
 
 
@@ -188,6 +215,13 @@ def path(options: Options) -> Action:
 @main.command(short_help="Check the bounds of a model again.")
 @MODEL
 @DATA
+@number(
+    "--max-seconds",
+    None,
+    "Time limit of the check of a bound over all patterns; a check that is not finished by then "
+    "confirms nothing.",
+    min=1e-3,
+)
 @READING
 @SPEAKING
 @runs
@@ -195,11 +229,14 @@ def certify(options: Options) -> Action:
     """Check the bounds of MODEL again, on the DATA that it was trained on.
 
     The check shares no code with the solvers. It computes the objective of the network, and the
-    lower bound that the dual point in the file proves for all networks with these patterns.
+    lower bound that the dual point in the file proves for all networks with these patterns. If the
+    model was trained with --prove and the file holds a proof over all ReLU networks of any width,
+    that is checked as well, leaf by leaf, by code that shares nothing with the search for it.
 
     \b
-    Example:
+    Examples:
         cvxnn certify model.cvxnn data.csv
+        cvxnn certify model.cvxnn data.csv --max-seconds 60
     """
     from cvxnn.cli.models import certify
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task, TaskID
     from rich.text import Text
 
+    from cvxnn.generation.rounds import Round
     from cvxnn.solvers.results import Progress as Iteration
 
 _LEAST_GAP = 1e-12  # the smallest gap that a bar can show
@@ -85,8 +86,8 @@ class Console:
 
 
 class Bars:
-    """Progress of the two things that take time: folds or points, which are counted, and a gap that
-    falls."""
+    """Progress of what takes time: folds or points, which are counted, a gap that falls, and rounds
+    of generation."""
 
     def __init__(self, bars: Progress | None) -> None:
         self._bars = bars
@@ -111,7 +112,22 @@ class Bars:
 
         return show
 
-    def _update(self, key: str, text: str, done: float, total: float, **fields: Any) -> None:
+    def rounds(self) -> Callable[[Round], None]:
+        """A callback for the rounds of generation. Nobody knows how many are left, so the bar only
+        says that something is going on."""
+
+        def show(found: Round) -> None:
+            text = f"round {found.n_round}, objective {found.objective:.6g}"
+            if found.kind != "slide":  # its neurons have no patterns yet
+                text += f", {found.n_patterns} patterns"
+            if not math.isnan(found.price_ratio):
+                text += f", price found {found.price_ratio:.4g} alpha"
+            text += f", {found.note}" if found.note else ""
+            self._update("round", text, 0, None)
+
+        return show
+
+    def _update(self, key: str, text: str, done: float, total: float | None, **fields: Any) -> None:
         if self._bars is None:
             return
         if key not in self._tasks:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate
 from cvxnn.cli.console import Console
 from cvxnn.cli.files import writing
+from cvxnn.cli.options import GENERATE
 from cvxnn.cli.outcomes import INTERRUPTED, NOT_CONVERGED
 from cvxnn.digits import text_above, text_below
+from cvxnn.estimators.generating import found_no_more
 from cvxnn.solvers.results import Status
 from cvxnn.tables.model import Model
 from cvxnn.tables.table import count
@@ -34,11 +37,11 @@ def say_model(console: Console, model: Model) -> None:
         ("features", f"{len(model.encoder.features)}, from {_columns_of(model)}"),
         ("rows", f"{trained} trained on, {held_out} held out"),
         ("alpha", f"{estimator.alpha_:.4g}, {chosen}"),
-        ("network", f"{_neurons(model)}, from {count(estimator.n_patterns_, 'pattern')}"),
+        ("network", f"{_neurons(model)}, from {_patterns(model)}"),
         *_components(model),
     ]
     rows += [(f"{label} rows", listed_scores(values)) for label, values in model.scores.items()]
-    console.table([*rows, *bounds(certificate)])
+    console.table([*rows, *bounds(certificate), *_over_all_patterns(model)])
     _say_proof(console, model)
 
 
@@ -56,17 +59,42 @@ def _neurons(model: Model) -> str:
     return count(model.network.n_neurons, "neuron")
 
 
+def _patterns(model: Model) -> str:
+    generated = "generated " if model.estimator.patterns == GENERATE else ""
+    return count(model.estimator.n_patterns_, f"{generated}pattern")
+
+
+def _over_all_patterns(model: Model) -> list[tuple[str, str]]:
+    bound = model.estimator.bound_
+    if not bound.over_all_patterns:
+        return []
+    lower, gap = text_below(bound.lower_bound, 8), text_above(bound.relative_gap, 2)
+    return [("all networks", f"lower bound {lower}, relative gap {gap}, over {bound.scope}")]
+
+
+def components_text(model: Model) -> str:
+    """Which networks a bound is about, where it is not about all of them."""
+    return "on these components of the columns " if model.estimator.n_components else ""
+
+
 def _say_proof(console: Console, model: Model) -> None:
-    certificate, limited = model.certificate, ""
-    if model.estimator.n_components is not None:
-        limited = "on these components of the columns "
+    certificate, limited = model.certificate, components_text(model)
     if certificate.radius is not None:
         limited += f"and weights of a size up to {text_below(certificate.radius, 3)} "
+    if model.estimator.bound_.over_all_patterns:
+        console.say(
+            f"Proven: no two-layer ReLU network {limited}of any width has an objective below the\n"
+            "lower bound for all networks on the rows trained on. Not proven: anything about new "
+            "rows."
+        )
+        return
     console.say(
         f"Proven: no network with these patterns {limited}has an objective below the lower bound\n"
         "on the rows trained on. Not proven: that other patterns are no better, nor anything about "
         "new rows."
     )
+    if found_no_more(model.estimator):
+        console.say("A search for patterns that pay found no more, which proves nothing.")
 
 
 def bounds(certificate: Certificate) -> list[tuple[str, str]]:
@@ -105,7 +133,20 @@ def about(model: Model) -> dict[str, object]:
             "relative_gap": certificate.relative_gap,
             "scope": certificate.scope,
         },
+        "bound": _bound(model.estimator.bound_),
         "scores": {part.replace(" ", "_"): values for part, values in model.scores.items()},
+    }
+
+
+def _bound(bound: Bound) -> dict[str, object]:
+    """What is known of the training problem of the network itself, as JSON."""
+    return {
+        "objective": bound.objective,
+        "lower_bound": bound.lower_bound,
+        "relative_gap": bound.relative_gap,
+        "scope": bound.scope,
+        "all_patterns": bound.over_all_patterns,
+        "proven": bound.proven,
     }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cvxnn.cli.console import Console
-from cvxnn.cli.describing import exit_code, say_change
+from cvxnn.cli.describing import components_text, exit_code, say_change
 from cvxnn.cli.files import load_model, writing
 from cvxnn.cli.outcomes import BAD_INPUT, NOT_CONFIRMED, Failure
 from cvxnn.digits import text_above, text_below
@@ -22,6 +23,10 @@ from cvxnn.tables.table import TableError, count, listed, write_csv
 
 if TYPE_CHECKING:
     import torch
+
+    from cvxnn.bounds.base import Bound
+    from cvxnn.certificates import Certificate
+    from cvxnn.verification.results import Verification
 
 
 def predict(
@@ -60,14 +65,34 @@ def predict(
 
 
 def certify(
-    console: Console, model: Path, data: Path, delimiter: str | None, encoding: str | None
+    console: Console,
+    model: Path,
+    data: Path,
+    max_seconds: float | None,
+    delimiter: str | None,
+    encoding: str | None,
 ) -> int:
     loaded = load_model(model)
     table = read_table(data, delimiter=delimiter, encoding=encoding)
-    with console.warnings_as_notes():
-        found = loaded.verify(table)
-    claimed = loaded.certificate
-    console.say(f"{'confirmed' if found.agrees else 'NOT CONFIRMED'}: {found.scope}")
+    with console.warnings_as_notes(), console.progress() as bars:
+        found = loaded.verify(table, max_seconds=max_seconds, on_leaves=bars.count("leaf"))
+    _say_check(console, replace(found, over_all=None), loaded.certificate)
+    if found.over_all is not None and loaded.proof is not None:
+        _say_check(console, found.over_all, loaded.proof)
+        if found.over_all.agrees:
+            limited = components_text(loaded)
+            console.say(
+                "Confirmed by code that shares nothing with the search: no two-layer ReLU network "
+                f"{limited}of\nany width has an objective below that lower bound on the rows "
+                "trained on."
+            )
+    over_all = {} if found.over_all is None else {"over_all_patterns": _check(found.over_all)}
+    console.result({**_check(found), **over_all})
+    return 0 if found.agrees else NOT_CONFIRMED
+
+
+def _say_check(console: Console, found: Verification, claimed: Certificate | Bound) -> None:
+    console.say(f"{found.verdict if found.agrees else found.verdict.upper()}: {found.scope}")
     console.table(
         [
             ("objective", _beside(text_above, 10, found.objective, claimed.objective)),
@@ -77,17 +102,19 @@ def certify(
             *(("differs", text) for text in found.differences),
         ]
     )
-    console.result(
-        {
-            "confirmed": found.agrees,
-            "scope": found.scope,
-            "objective": found.objective,
-            "lower_bound": found.lower_bound,
-            "relative_gap": found.relative_gap,
-            "differences": found.differences,
-        }
-    )
-    return 0 if found.agrees else NOT_CONFIRMED
+
+
+def _check(found: Verification) -> dict[str, object]:
+    """What was found, as JSON."""
+    return {
+        "confirmed": found.agrees,
+        "finished": found.finished,
+        "scope": found.scope,
+        "objective": found.objective,
+        "lower_bound": found.lower_bound,
+        "relative_gap": found.relative_gap,
+        "differences": found.differences,
+    }
 
 
 def _beside(text: Callable[[float, int], str], digits: int, found: float, claimed: float) -> str:

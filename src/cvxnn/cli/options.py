@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+GENERATE = "generate"
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
@@ -78,7 +80,7 @@ def refuse_unread(why: str, *names: str) -> None:
     context = click.get_current_context()
     for name in names:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name} {why}.")
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}.")
 
 
 def output(
@@ -161,6 +163,33 @@ def patterns(
     )
 
 
+class _Patterns(click.ParamType):
+    """A number of patterns to sample, or the word that asks for generated ones."""
+
+    name = "patterns"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        return f"[N|{GENERATE}]"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        if value == GENERATE:
+            return GENERATE
+        try:
+            number = int(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor {GENERATE!r}.", param, ctx)
+        if number < 1:
+            self.fail(f"{number} is not in the range x>=1.", param, ctx)
+        return number
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(GENERATE)] if GENERATE.startswith(incomplete) else []
+
+
 def kind(help: str) -> Callable[[Decorated], Decorated]:
     return click.option(
         "--model",
@@ -215,7 +244,14 @@ LEARNING = _together(
     number(
         "--holdout", 0.2, "Share of the rows to hold out and score the model on.", min=0, max=0.9
     ),
-    patterns(500),
+    click.option(
+        "--patterns",
+        default="500",
+        show_default=True,
+        type=_Patterns(),
+        help="Number of activation patterns to sample; or 'generate': search for those that pay, "
+        "which takes longer and ends at a lower objective.",
+    ),
     click.option(
         "--components",
         "n_components",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from cvxnn.cli.console import Console
 from cvxnn.cli.describing import about, exit_code, say_model
 from cvxnn.cli.files import named_target, writing
+from cvxnn.cli.options import GENERATE
 from cvxnn.cli.outcomes import BAD_INPUT, INTERRUPTED, NOT_CONVERGED, Failure
 from cvxnn.cli.pictures import check_matplotlib, save_plot
 from cvxnn.estimators.base import NetworkEstimator
@@ -30,7 +31,7 @@ class Learning(TypedDict):
     weight: str | None
     max_categories: int
     holdout: float
-    n_patterns: int
+    patterns: int | str
     n_components: int | None
     seed: int
 
@@ -50,6 +51,8 @@ def fit(
     delimiter: str | None,
     encoding: str | None,
     memory: int | None,
+    prove: bool,
+    max_seconds: float | None,
     **settings: Unpack[Learning],
 ) -> int:
     if checkpoint == output:
@@ -57,11 +60,14 @@ def fit(
     reading = read_table if memory is None else spill_table
     table = reading(data, delimiter=delimiter, encoding=encoding)
     target = named_target(target, table)
-    limit: dict[str, object] = {} if memory is None else {"max_memory": _left_of(memory)}
+    limits: dict[str, Any] = {} if memory is None else {"max_memory": _left_of(memory)}
+    if max_seconds is not None:
+        limits["max_seconds"] = max_seconds
+    proof: dict[str, Any] = {"prove": True} if prove else {}
     if checkpoint is not None and checkpoint.exists():
         console.say(f"continuing from {checkpoint}")
     console.say(f"{data}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
-    choosing: dict[str, object] = (
+    choosing: dict[str, Any] = (
         {} if alpha is not None else {"cv": folds, "rule": rule, "n_jobs": jobs or None}
     )
     with console.warnings_as_notes(), console.progress() as bars:
@@ -74,11 +80,13 @@ def fit(
                 tol=tol,
                 on_data=console.notes_on_data,
                 on_iteration=bars.gap(tol),
+                on_round=bars.rounds(),
                 on_fold=bars.count("fold"),
                 checkpoint=checkpoint,
                 **choosing,
-                **limit,
-                **settings,
+                **limits,
+                **proof,
+                **_parameters(settings),
             )
         except KeyboardInterrupt:
             if alpha is not None:
@@ -99,6 +107,15 @@ def fit(
     console.say(f"written to {output}")
     console.result({"model": str(output), **about(model)})
     return exit_code(model)
+
+
+def _parameters(settings: Learning) -> dict[str, Any]:
+    """The options as parameters of estimators and of what reads tables."""
+    parameters: dict[str, Any] = dict(settings)
+    patterns = parameters.pop("patterns")
+    return parameters | (
+        {"patterns": GENERATE} if patterns == GENERATE else {"n_patterns": patterns}
+    )
 
 
 def _left_of(memory: int) -> int:
@@ -145,7 +162,8 @@ def path(
                 checkpoint=checkpoint,
                 on_data=console.notes_on_data,
                 on_point=bars.count("point"),
-                **settings,
+                on_round=bars.rounds(),
+                **_parameters(settings),
             )
     except KeyboardInterrupt:  # before the first point, or after the last
         raise KeyboardInterrupt(_kept(checkpoint, "interrupted")) from None

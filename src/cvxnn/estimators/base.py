@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
@@ -31,8 +31,10 @@ from sklearn.utils.validation import (
 )
 
 from cvxnn.arrays import Array, Matrix, is_stored
+from cvxnn.bounds.base import Bound, Units
 from cvxnn.certificates import Certificate
 from cvxnn.estimators.docs import describe
+from cvxnn.estimators.generating import fit_generated, neurons_of, usable
 from cvxnn.estimators.placement import place
 from cvxnn.estimators.posing import Fit, Posed, Posing
 from cvxnn.estimators.rows import Rows
@@ -45,10 +47,11 @@ from cvxnn.estimators.targets import (
     predicted_classes,
     probabilities,
 )
+from cvxnn.generation.rounds import Round
 from cvxnn.memory import check_size_text
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import GateDistribution, warn_about_small
-from cvxnn.problems import CGReLU, CReLU
+from cvxnn.problems import CGReLU, CReLU, lambda_max
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 from cvxnn.solvers.driver import solve
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
 N_PATTERNS = 500
+PROOFS = ("auto", "exact", "branching", "semidefinite", "enumeration")
 Seed: TypeAlias = int | np.random.RandomState | None
 
 
@@ -67,12 +71,14 @@ class Watch:
     """Callbacks that follow a fit, names for its messages, and a file that keeps it.
 
     on_iteration : called with the solver's progress.
+    on_round : called with the rounds of generation.
     on_fold : called with the number of folds done, and with the number of all folds.
     column_names : names of the columns, used where X has none.
     checkpoint : where `solve` keeps its run; folds are not kept.
     """
 
     on_iteration: Callable[[Progress], object] | None = None
+    on_round: Callable[[Round], object] | None = None
     on_fold: Callable[[int, int], object] | None = None
     column_names: Sequence[str] | None = None
     checkpoint: Path | None = None
@@ -103,13 +109,16 @@ def posed_program(
 
 def take(estimator: NetworkEstimator, fit: Fit) -> None:
     """Set the attributes that a fit leaves on an estimator."""
-    solution, targets = fit.solution, fit.posed.targets
+    solution, targets, rounds = fit.solution, fit.posed.targets, fit.rounds
     estimator.network_ = fit.posed.network(solution)
     estimator.certificate_ = fit.posed.certificate(solution.certificate)
     estimator.alpha_ = solution.problem.lam
-    estimator.n_iter_ = max(solution.n_iter, 1)
+    # neither the dual point nor the evidence: both are as large as the rows, or larger
+    kept = np.zeros((0, solution.problem.weight_shape[2]))
+    estimator.bound_ = replace(fit.bound, dual=kept, evidence=None)
+    estimator.n_iter_ = max(solution.n_iter if rounds is None else len(rounds), 1)
     estimator.converged_ = solution.converged
-    estimator.history_ = solution.history
+    estimator.history_ = solution.history if rounds is None else rounds
     estimator.n_patterns_ = len(solution.problem.patterns)
     if isinstance(targets, Labels):
         estimator.classes_ = targets.classes
@@ -119,6 +128,13 @@ def unread_parameters(estimator: NetworkEstimator) -> Iterator[tuple[str, str]]:
     """Parameters that have no effect because of others, and why."""
     if getattr(estimator, "huber_delta", None) is not None and estimator.loss != "huber":
         yield "huber_delta", f"loss={estimator.loss!r} has no threshold"
+    if estimator.patterns == "generate":
+        yield "n_patterns", "patterns='generate' finds as many as pay"
+        yield "gates", "patterns='generate' finds the gates itself"
+    else:
+        yield from ((name, "it is for patterns='generate'") for name in ("prove", "max_seconds"))
+    if estimator.patterns == "generate" and estimator._problem is CGReLU:
+        yield "prove", "a bound over all patterns is for ReLU networks"
     if getattr(estimator, "alphas", None) is not None:
         yield from ((name, "alphas is the grid itself") for name in ("n_alphas", "eps"))
 
@@ -129,8 +145,9 @@ class NetworkEstimator(BaseEstimator):
     _problem: ClassVar[type[CReLU] | type[CGReLU]]
     # Rows that need no validation: those of a fold, which were validated with all the others.
     _validated_rows: Matrix | None = None
-    _start: Start  # kept by warm_start, for the next fit
+    _start: Start | Units | None  # kept by warm_start, for the next fit
 
+    patterns: str
     n_patterns: int
     loss: str
     fit_intercept: bool
@@ -139,21 +156,25 @@ class NetworkEstimator(BaseEstimator):
     gates: GateDistribution | None
     solver: str | Solver
     tol: float
+    prove: bool | str
     max_iter: int | None
+    max_seconds: float | None
     max_memory: str | int | None
     warm_start: bool
     random_state: Seed
 
     network_: TwoLayerNetwork
     certificate_: Certificate
+    bound_: Bound
     alpha_: float
     lambda_max_: float
     converged_: bool
     n_iter_: int
     n_patterns_: int
-    history_: tuple[Progress, ...]
+    history_: tuple[Progress, ...] | tuple[Round, ...]
 
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
+        "patterns": [StrOptions({"sample", "generate"})],
         "n_patterns": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "scale": ["boolean"],
@@ -161,7 +182,9 @@ class NetworkEstimator(BaseEstimator):
         "gates": [None, object],
         "solver": [str, object],
         "tol": [Interval(Real, 0, None, closed="left")],
+        "prove": ["boolean", StrOptions(set(PROOFS))],
         "max_iter": [None, Interval(Integral, 1, None, closed="left")],
+        "max_seconds": [None, Interval(Real, 0, None, closed="neither")],
         "max_memory": [None, str, Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -215,6 +238,7 @@ class NetworkEstimator(BaseEstimator):
             n_patterns=self.n_patterns,
             n_outputs=self._n_outputs(np.asarray(y)),
             cones=self._problem is CReLU,
+            generated=self.patterns == "generate",
             most=check_size_text(self.max_memory, "max_memory"),
         )
         if placed is not X:
@@ -253,17 +277,37 @@ class NetworkEstimator(BaseEstimator):
         rows: Rows,
         largest: float,
         watch: Watch,
-        start: Array | Start | None = None,
+        start: Array | Start | Units | None = None,
     ) -> Fit:
         """Solve the program of the distinct raw rows, and take its network. `largest` is the
-        program's lambda_max; `start` are weights to start from, unless warm_start has kept those
-        of an earlier fit."""
+        program's lambda_max; `start` are weights or neurons to start from, unless warm_start has
+        kept those of an earlier fit."""
         if self.scale:
             names = getattr(self, "feature_names_in_", watch.column_names)
             warn_about_small(rows.X, posed.numbers.columns.spread, names, stacklevel=6)
         earlier = getattr(self, "_start", None) if self.warm_start else None
-        if earlier is not None and earlier.shape == posed.problem.weight_shape:
-            start = earlier
+        if self.patterns == "generate":
+            fit = fit_generated(self, posed, watch, usable(posed.problem, earlier, start))
+        else:
+            if isinstance(earlier, Start) and earlier.shape == posed.problem.weight_shape:
+                start = earlier
+            fit = self._fit_given(posed, watch, None if isinstance(start, Units) else start)
+        solution, searched = fit.solution, fit.rounds is not None
+        if fit.point is not None and not searched:  # gates are known now, and so is this
+            largest = lambda_max(solution.problem)
+        if not solution.converged:
+            _warn_about(solution, self)
+        if solution.n_active == 0:
+            _warn_about_zero(solution, largest, searched=searched)
+        take(self, fit)
+        self.lambda_max_ = largest
+        self.__dict__.pop("_start", None)
+        if self.warm_start:
+            self._start = solution.start() if fit.point is None else neurons_of(solution)
+        return fit
+
+    def _fit_given(self, posed: Posed, watch: Watch, start: Array | Start | None) -> Fit:
+        """Solve the program over the patterns that it has."""
         solution = solve(
             posed.problem,
             self.solver,
@@ -274,41 +318,35 @@ class NetworkEstimator(BaseEstimator):
             on_failure="ignore",
             checkpoint=watch.checkpoint,
         )
-        if not solution.converged:
-            _warn_about(solution, self)
-        if solution.n_active == 0:
-            _warn_about_zero(solution, largest)
-        fit = Fit(posed, solution)
-        take(self, fit)
-        self.lambda_max_ = largest
-        self.__dict__.pop("_start", None)
-        if self.warm_start:
-            self._start = solution.start()
-        return fit
+        return Fit(posed, solution)
 
 
 def _warn_about(solution: Solution, estimator: NetworkEstimator) -> None:
     gap, tol = solution.certificate.relative_gap, estimator.tol
     advice = {
         Status.MAX_ITER: "raise max_iter or tol, or alpha",
+        Status.TIME_LIMIT: "raise max_seconds, tol or alpha",
         Status.INTERRUPTED: "it was interrupted, and this is the best point so far",
     }.get(solution.status, "raise tol or alpha")
+    reached = f"its relative duality gap is {gap:.2g}, tol={tol:g} was asked for"
+    if estimator.patterns == "generate" and gap <= tol:
+        reached = f"patterns that pay were still being found, up to tol={tol:g}"
     warnings.warn(
-        f"{type(estimator).__name__} did not converge: its relative duality gap is {gap:.2g}, "
-        f"tol={tol:g} was asked for; {advice}",
+        f"{type(estimator).__name__} did not converge: {reached}; {advice}",
         ConvergenceWarning,
         stacklevel=6,
     )
 
 
-def _warn_about_zero(solution: Solution, largest: float) -> None:
+def _warn_about_zero(solution: Solution, largest: float, *, searched: bool) -> None:
     alpha, gap = solution.problem.lam, solution.certificate.relative_gap
     if largest == 0:
         message = "the targets do not depend on X: the model is constant"
     elif alpha >= largest:
+        why = "above which no search found a neuron that pays"
         message = (
             f"all neurons are zero: alpha = {alpha:.4g} is not below lambda_max = {largest:.4g}, "
-            "where the constant model is optimal; take a smaller alpha"
+            f"{why if searched else 'where the constant model is optimal'}; take a smaller alpha"
         )
     elif solution.converged:
         message = (

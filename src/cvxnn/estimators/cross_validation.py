@@ -25,6 +25,7 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import StratifiedKFold, check_cv
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from cvxnn.bounds.base import Units
 from cvxnn.estimators.base import (
     N_PATTERNS,
     Classification,
@@ -35,6 +36,7 @@ from cvxnn.estimators.base import (
     public,
     take,
 )
+from cvxnn.estimators.generating import largest_strength, neurons_of, path_options
 from cvxnn.estimators.posing import Fit, Neurons, Posing
 from cvxnn.estimators.rows import Rows, Scaling
 from cvxnn.estimators.targets import (
@@ -46,7 +48,7 @@ from cvxnn.estimators.targets import (
 )
 from cvxnn.paths import path
 from cvxnn.patterns import GateDistribution
-from cvxnn.problems import CGReLU, CReLU, lambda_max
+from cvxnn.problems import CGReLU, CReLU
 from cvxnn.solvers.base import Solver
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ class CrossValidated(NetworkEstimator):
         posing, given, targets = self._read(X, y, sample_weight)
         rows = given.merged()
         posed = posing.pose(rows)
-        largest = lambda_max(posed.problem)
+        largest = largest_strength(posed, posing.generates)
         alphas = self._grid(largest)
         scorer = self._scorer(posing.targets)
         comparison = _Comparison(self._bare(), posing, posed.numbers.targets, alphas, scorer)
@@ -117,7 +119,8 @@ class CrossValidated(NetworkEstimator):
         self.best_index_ = best = _choose(self.cv_scores_, self.rule)
         self.best_score_ = float(np.mean(self.cv_scores_[:, best]))
         posed = posed.at(float(alphas[best]))
-        start = results[0].neurons[best].weights(posed.problem)
+        found = results[0].neurons[best]
+        start = found.weights(posed.problem) if isinstance(found, Neurons) else found
         return self._solve(posed, rows, largest, watch, start)
 
     def _bare(self) -> Self:
@@ -218,7 +221,7 @@ class _Result:
 
     scores: list[float]
     n_active: list[int]
-    neurons: list[Neurons]
+    neurons: list[Neurons | Units | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,8 +248,8 @@ class _Comparison:
             tol=self.estimator.tol,
             solver=self.estimator.solver,
             min_loss=MIN_LOSS,
-            max_iter=self.estimator.max_iter,
             on_failure="ignore",
+            **path_options(self.estimator, self.posing.seed),
         )
         if points.interrupted:
             raise KeyboardInterrupt  # the path has kept some points, but a choice needs them all
@@ -257,7 +260,9 @@ class _Comparison:
             candidate._validated_rows = test.X
             scores.append(self.scorer(candidate, test.X, y, sample_weight=test.weight))
         last = [*range(len(points)), *[-1] * (len(self.alphas) - len(points))]
-        n_active, neurons = points.n_active.tolist(), [Neurons.of(point) for point in points]
+        n_active = points.n_active.tolist()
+        handed_on = neurons_of if self.posing.generates else Neurons.of
+        neurons = [handed_on(point) for point in points]
         return _Result(
             [scores[k] for k in last], [n_active[k] for k in last], [neurons[k] for k in last]
         )
@@ -289,6 +294,7 @@ class _RegressorCV(Regression, CrossValidated):
         scoring: str | Scorer | None = None,
         rule: str = "best",
         n_jobs: int | None = None,
+        patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
         loss: str = "squared",
         huber_delta: float = 1.35,
@@ -298,7 +304,9 @@ class _RegressorCV(Regression, CrossValidated):
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
+        prove: bool | str = False,
         max_iter: int | None = None,
+        max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
@@ -310,6 +318,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.scoring = scoring
         self.rule = rule
         self.n_jobs = n_jobs
+        self.patterns = patterns
         self.n_patterns = n_patterns
         self.loss = loss
         self.huber_delta = huber_delta
@@ -319,7 +328,9 @@ class _RegressorCV(Regression, CrossValidated):
         self.gates = gates
         self.solver = solver
         self.tol = tol
+        self.prove = prove
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
@@ -341,6 +352,7 @@ class _ClassifierCV(Classification, CrossValidated):
         scoring: str | Scorer | None = None,
         rule: str = "best",
         n_jobs: int | None = None,
+        patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
         loss: str = "log",
         class_weight: ClassWeight = None,
@@ -350,7 +362,9 @@ class _ClassifierCV(Classification, CrossValidated):
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
+        prove: bool | str = False,
         max_iter: int | None = None,
+        max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
@@ -362,6 +376,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.scoring = scoring
         self.rule = rule
         self.n_jobs = n_jobs
+        self.patterns = patterns
         self.n_patterns = n_patterns
         self.loss = loss
         self.class_weight = class_weight
@@ -371,7 +386,9 @@ class _ClassifierCV(Classification, CrossValidated):
         self.gates = gates
         self.solver = solver
         self.tol = tol
+        self.prove = prove
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state

@@ -26,9 +26,14 @@ PARAMETERS = {
     standard error of it.""",
     "n_jobs": """int or None, default=None
     Number of folds to run at the same time, through joblib.""",
+    "patterns": """{"sample", "generate"}, default="sample"
+    Where the activation patterns come from. "sample" draws `n_patterns` random ones. "generate"
+    searches for those that pay, adds them and solves again, until a search finds no more: the
+    objective is lower, with fewer patterns, and training takes longer. Gated networks get the gates
+    that a ReLU network needs at the same alpha.""",
     "n_patterns": """int, default=500
-    Number of activation patterns to sample. What is proven is about networks with these
-    patterns.""",
+    Number of activation patterns to sample; no effect on generated ones. What is proven is about
+    networks with these patterns.""",
     "class_weight": """dict, "balanced" or None, default=None
     Weights of the classes; they multiply the sample weights.""",
     "huber_delta": """float, default=1.35
@@ -45,21 +50,34 @@ PARAMETERS = {
     is quicker where there are many columns. The network itself takes raw rows, and the certificate
     says how much of the variance the components hold. X must be dense.""",
     "gates": """gate distribution or None, default=None
-    How to sample the patterns, for instance `SparseGates(3)`; None for Gaussian gates.""",
+    How to sample the patterns, for instance `SparseGates(3)`; None for Gaussian gates. No effect
+    on generated patterns.""",
     "solver": """str or solver, default="auto"
     As for `cvxnn.solve`.""",
     "tol": """float, default=1e-4
-    Relative duality gap at which training ends.""",
+    Relative duality gap at which training ends. With generated patterns it ends when, besides, no
+    search finds a pattern with a price above (1 + tol) alpha.""",
+    "prove": """bool or {"auto", "exact", "branching", "semidefinite", "enumeration"}, default=False
+    Try to prove a bound over all patterns, hence over all ReLU networks of any width, for the last
+    fit with generated patterns; True or "auto" for the method that suits the data. It takes up to
+    `max_seconds`, or a minute. `bound_` is what was proven, its `scope` whether it covers all
+    patterns: that takes few columns, or a large alpha.""",
     "max_iter": """int or None, default=None
-    Largest number of iterations; None for the solver's own limit.""",
+    Largest number of iterations; None for the solver's own limit. With generated patterns, largest
+    number of rounds, None for 100.""",
+    "max_seconds": """float or None, default=None
+    Time limit of the last fit with generated patterns and of its proof, folds not included: the
+    best network until then is taken. No effect on sampled patterns.""",
     "max_memory": """int, str or None, default=None
     Bytes that training may take beside X as it is given, for instance "2GB". Where training in
     memory may need more, the rows of a dense X are written to a temporary file and a gated network
     is trained from there; see the page on large data. None for no limit.""",
     "warm_start": """bool, default=False
-    Start from the weights of the last fit, if its program had the same shape.""",
+    Start from the weights of the last fit, if its program had the same shape; with generated
+    patterns, from its neurons.""",
     "random_state": """int, RandomState instance or None, default=0
-    Seed for the patterns and the folds. Equal seeds give equal fits, to the last bit.""",
+    Seed for the patterns, or for the search for them, and for the folds. Equal seeds give equal
+    fits, to the last bit.""",
 }
 LOSS = {
     True: """{"log", "squared"}, default="log"
@@ -70,13 +88,19 @@ LOSS = {
 }
 ATTRIBUTES = {
     "network_": "ReLUNetwork or GatedReLUNetwork, for raw rows and raw outputs.",
-    "certificate_": "Certificate of the convex program over the sampled patterns, on scaled data.",
+    "certificate_": "Certificate of the convex program over its patterns, on scaled data.",
+    "bound_": "Bound on the training problem of the network itself; its `scope` says whether that "
+    "is over the given patterns or over all. Without the dual point and the evidence behind it.",
     "alpha_": "The strength that was used.",
-    "lambda_max_": "The smallest strength for which the model is constant.",
-    "converged_": "Whether the certificate meets `tol`.",
-    "n_iter_": "Number of iterations.",
+    "lambda_max_": "The smallest strength for which the model is constant over its patterns. With "
+    "generated patterns: the highest price at the constant model that a search found, which is a "
+    "heuristic and may be too small.",
+    "converged_": "Whether the certificate meets `tol`; with generated patterns, also whether no "
+    "search found a pattern that pays.",
+    "n_iter_": "Number of iterations, or of rounds of generation.",
     "n_patterns_": "Number of distinct patterns.",
-    "history_": "One record for each iteration: objective, lower bound, gap, passes over the data.",
+    "history_": "One record for each iteration: objective, lower bound, gap, passes over the data; "
+    "for ReLU networks over generated patterns one `Round` each.",
     "alphas_": "The strengths compared, in falling order.",
     "cv_scores_": "Their scores: (folds, strengths).",
     "cv_neurons_": "The numbers of neurons of the models that were scored: (folds, strengths).",

@@ -23,7 +23,9 @@ ROW_COPIES = 6  # of X in float64 in a fit in memory: sorting the rows is what t
 FEWEST = 10  # patterns: with fewer there is no point in a fit
 
 
-def place(X: Any, *, n_patterns: int, n_outputs: int, cones: bool, most: int) -> Any:
+def place(
+    X: Any, *, n_patterns: int, n_outputs: int, cones: bool, generated: bool, most: int
+) -> Any:
     """X itself, or rows of a file in memory, if a fit takes `most` bytes at most, beside X as it is
     given; else its rows in a temporary file. Raises where not even that is enough."""
     if issparse(X) or len(getattr(X, "shape", ())) != 2:
@@ -33,6 +35,12 @@ def place(X: Any, *, n_patterns: int, n_outputs: int, cones: bool, most: int) ->
     if need <= most:
         return X[:] if is_stored(X) else X
     sizes = f"{n:,} rows x {d} columns"
+    if generated:
+        raise TooLargeError(
+            f"max_memory={size_text(most)} is too little to generate patterns on {sizes}: that "
+            f"needs the rows in memory, about {size_text(need)} in all; sample them for a gated "
+            "network, or train on fewer rows"
+        )
     if cones:
         raise TooLargeError(
             f"max_memory={size_text(most)} is too little for a ReLU network on {sizes}: its cones "

@@ -18,10 +18,11 @@ from cvxnn.estimators.base import (
     Watch,
     public,
 )
+from cvxnn.estimators.generating import largest_strength
 from cvxnn.estimators.posing import Fit
 from cvxnn.estimators.targets import ClassWeight
 from cvxnn.patterns import GateDistribution
-from cvxnn.problems import CGReLU, CReLU, lambda_max
+from cvxnn.problems import CGReLU, CReLU
 from cvxnn.solvers.base import Solver
 
 ALPHA = 1e-2
@@ -54,7 +55,7 @@ class _Plain(NetworkEstimator):
         posing, given, _ = self._read(X, y, sample_weight)
         rows = given.merged()
         posed = posing.pose(rows, self.alpha)
-        return self._solve(posed, rows, lambda_max(posed.problem), watch)
+        return self._solve(posed, rows, largest_strength(posed, posing.generates), watch)
 
 
 class _PlainRegressor(Regression, _Plain):
@@ -67,6 +68,7 @@ class _PlainRegressor(Regression, _Plain):
         self,
         alpha: float = ALPHA,
         *,
+        patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
         loss: str = "squared",
         huber_delta: float = 1.35,
@@ -76,12 +78,15 @@ class _PlainRegressor(Regression, _Plain):
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
+        prove: bool | str = False,
         max_iter: int | None = None,
+        max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
     ) -> None:
         self.alpha = alpha
+        self.patterns = patterns
         self.n_patterns = n_patterns
         self.loss = loss
         self.huber_delta = huber_delta
@@ -91,7 +96,9 @@ class _PlainRegressor(Regression, _Plain):
         self.gates = gates
         self.solver = solver
         self.tol = tol
+        self.prove = prove
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state
@@ -107,6 +114,7 @@ class _PlainClassifier(Classification, _Plain):
         self,
         alpha: float = ALPHA,
         *,
+        patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
         loss: str = "log",
         class_weight: ClassWeight = None,
@@ -116,12 +124,15 @@ class _PlainClassifier(Classification, _Plain):
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
         tol: float = 1e-4,
+        prove: bool | str = False,
         max_iter: int | None = None,
+        max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
         random_state: Seed = 0,
     ) -> None:
         self.alpha = alpha
+        self.patterns = patterns
         self.n_patterns = n_patterns
         self.loss = loss
         self.class_weight = class_weight
@@ -131,7 +142,9 @@ class _PlainClassifier(Classification, _Plain):
         self.gates = gates
         self.solver = solver
         self.tol = tol
+        self.prove = prove
         self.max_iter = max_iter
+        self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
         self.random_state = random_state

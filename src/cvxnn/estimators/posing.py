@@ -12,17 +12,21 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from cvxnn.arrays import Array, Matrix
+from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate
 from cvxnn.cones.singular import PatternWarning
 from cvxnn.estimators.components import Components
 from cvxnn.estimators.rows import Numbers, Rows, Scaling
 from cvxnn.estimators.targets import Targets, targets_of
+from cvxnn.generation.programs import Point
+from cvxnn.generation.rounds import Round
+from cvxnn.generation.training import first_patterns
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import GateDistribution, Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
@@ -45,6 +49,7 @@ class Posing:
 
     problem: type[CReLU] | type[CGReLU]
     targets: Targets
+    patterns: str
     n_patterns: int
     gates: GateDistribution | None
     fit_intercept: bool
@@ -67,6 +72,7 @@ class Posing:
         return cls(
             problem=estimator._problem,
             targets=targets,
+            patterns=estimator.patterns,
             n_patterns=estimator.n_patterns,
             gates=estimator.gates,
             fit_intercept=estimator.fit_intercept,
@@ -107,43 +113,57 @@ class Posing:
         return Components.of(columns.apply(rows.X), rows.weight, self.n_components)
 
     def pose(self, rows: Rows, alpha: float = 1.0, targets: Scaling | None = None) -> Posed:
-        """The program of distinct raw rows over sampled patterns. Targets are scaled by their own
-        mean and spread unless `targets` is given: all folds of a cross-validation share one scale,
-        or their losses could not be compared."""
+        """The program of distinct raw rows over sampled patterns, or over those that generation
+        starts from. Targets are scaled by their own mean and spread unless `targets` is given: all
+        folds of a cross-validation share one scale, or their losses could not be compared."""
         numbers = self.numbers(rows)
         if targets is not None:
             numbers = replace(numbers, targets=targets)
         scaled = numbers.scaled(rows)
-        patterns = sample_patterns(
-            scaled.X,
-            self.n_patterns,
-            gates=self.gates,
-            bias=self.fit_intercept,
-            random_state=self.seed,
-        )
+        # generated patterns have gates inside their cones, so that none of these is singular
+        keep = self.generates and self.problem is CReLU
+        settings: dict[str, Any] = {"singular": "keep"} if keep else {}
         with warnings.catch_warnings():
             # singular patterns are replaced, which is what estimators want
             warnings.simplefilter("ignore", category=PatternWarning)
             problem = self.problem(
                 scaled.X,
                 scaled.Y,
-                patterns,
+                self._first_patterns(scaled.X),
                 alpha,
                 bias=self.fit_intercept,
                 output_bias=self.fit_intercept,
                 sample_weight=scaled.weight,
                 **self.targets.loss_settings,
+                **settings,
             )
-        return Posed(problem, numbers, self.targets)
+        return Posed(problem, numbers, self.targets, self.seed)
+
+    @property
+    def generates(self) -> bool:
+        return self.patterns == "generate"
+
+    def _first_patterns(self, X: Matrix | StoredRows) -> Patterns:
+        if self.generates:
+            return first_patterns(cast("Array", X), bias=self.fit_intercept)
+        return sample_patterns(
+            X,
+            self.n_patterns,
+            gates=self.gates,
+            bias=self.fit_intercept,
+            random_state=self.seed,
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Posed:
-    """A program of scaled rows, and the way back to networks for raw ones."""
+    """A program of scaled rows, and the way back to networks for raw ones; `seed` is for patterns
+    that are yet to be generated."""
 
     problem: ConvexProblem
     numbers: Numbers
     targets: Targets
+    seed: int | None = None
 
     def at(self, alpha: float) -> Posed:
         return replace(self, problem=self.problem.with_lam(alpha))
@@ -159,11 +179,30 @@ class Posed:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A program and its solution. Estimators do not keep them, because both hold the training
-    rows."""
+    """A program and its solution, and where patterns were generated, how. Estimators do not keep
+    them, because they hold the training rows."""
 
     posed: Posed
     solution: Solution
+    point: Point | None = None
+
+    @property
+    def rounds(self) -> tuple[Round, ...] | None:
+        """Those of a ReLU network over generated patterns. A gated network has an objective of its
+        own, and the rounds that found its gates do not speak of it."""
+        if self.point is None or not isinstance(self.solution.problem, CReLU):
+            return None
+        return self.point.training.history
+
+    @property
+    def bound(self) -> Bound:
+        """On the training problem of the network itself, with what it says of the columns."""
+        if self.point is None:
+            return Bound.of_certificate(self.solution.certificate)
+        bound = self.point.bound
+        if not bound.over_all_patterns:
+            return bound
+        return replace(bound, scope=bound.scope + self.posed.numbers.scope)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,16 @@ void logistic_minimum(index_t n, index_t C, const double *Z, const double *Y, co
 void logistic_dual(index_t n, index_t C, index_t n_limits, const double *Theta, const double *Y,
                    const double *weight, double *limit, double *value);
 
+/* How it ends: 0 all is proven, 1 not yet, 2 no room for nodes, 3 a cone that cannot be split, 4 a
+ * price above `found`, 5 no memory. */
+int branch_cone(index_t r, index_t positive, index_t negative, const double *rows,
+                const int64_t *vertices, double total, double threshold, double goal, double found,
+                index_t max_nodes, index_t capacity, index_t *count, int32_t *child, uint8_t *edge,
+                double *bound, double *value, double *best, const int *stop);
+
+index_t list_cones(const int32_t *child, const uint8_t *edge, const double *bound,
+                   double threshold, uint8_t *nodes);
+
 #define PRODUCTS(REAL, NAME) \
     index_t nonzero_blocks_##NAME(index_t p, index_t size, const REAL *U, index_t *list); \
     int forward_##NAME(index_t first, index_t last, index_t n, index_t p, index_t d, index_t C, \

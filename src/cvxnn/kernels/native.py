@@ -29,6 +29,9 @@ _NAMES = (
     "systems.c",
     "factors.h",
     "projections.c",
+    "branching.c",
+    "cones.h",
+    "wolfe.h",
 )
 _SOURCES = [Path(__file__).with_name(name) for name in _NAMES]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
@@ -65,6 +68,11 @@ _PROTOTYPES: _Prototypes = {
     "hinge_divergence": (None, [*_HINGES, _DATA, _DATA, _DATA, _FLAG]),
     "logistic_minimum": (None, [_SIZE] * 2 + [_DATA] * 7 + [_FLAG]),
     "logistic_dual": (None, [_SIZE] * 3 + [_DATA] * 5),
+    "branch_cone": (
+        _INT,
+        [_SIZE] * 3 + [_DATA] * 2 + [_REAL] * 4 + [_SIZE] * 2 + [_DATA] * 6 + [_FLAG],
+    ),
+    "list_cones": (_SIZE, [_DATA] * 3 + [_REAL, _DATA]),
     "pack_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     "transpose_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
     **{
@@ -75,6 +83,7 @@ _PROTOTYPES: _Prototypes = {
 }
 
 _MEMORY = ctypes.c_char * 0
+LANES = 8  # numbers that vectors of the kernels hold
 _NEVER = ctypes.byref(ctypes.c_int(0))  # a flag that nobody sets
 
 # What one thread does in a second: products with packed bits, steps of hinges, entries of masks,
@@ -321,6 +330,42 @@ def logistic_dual(
         *(_pointer(array) for array in (Theta, Y, row_weight, tau, value)),
     )
     return tau, float(value[0])
+
+
+def branch_cone(
+    columns: np.ndarray,
+    n_positive: int,
+    vertices: np.ndarray,
+    limits: tuple[float, float, float, float],
+    max_nodes: int,
+    count: np.ndarray,
+    nodes: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    best: np.ndarray,
+    stop: ctypes.c_int,
+) -> int:
+    """Grow the tree of one cone, see branching.c; `bounds.growing` has its twin. Rows come as
+    columns (r, n), those with positive weights first; both parts are filled up with zeros to whole
+    vectors. The caller shares calls among threads."""
+    columns, vertices = _doubles(columns), np.ascontiguousarray(vertices, dtype=np.int64)
+    r, n = columns.shape
+    return _loaded().branch_cone(
+        *(r, n_positive, n - n_positive),
+        *(_pointer(array) for array in (columns, vertices)),
+        *limits,
+        *(max_nodes, len(nodes[0])),
+        *(_pointer(array) for array in (count, *nodes, best)),
+        ctypes.byref(stop),
+    )
+
+
+def list_cones(
+    child: np.ndarray, edge: np.ndarray, bound: np.ndarray, threshold: float
+) -> np.ndarray:
+    """The nodes of a tree in order, as `bounds.trees.ConeTree` has them; those whose own bound is
+    within the threshold become leaves."""
+    nodes = np.empty(len(child), dtype=np.uint8)
+    arrays = [_pointer(array) for array in (child, edge, bound)]
+    return nodes[: _loaded().list_cones(*arrays, threshold, _pointer(nodes))].copy()
 
 
 def multiplies(X: Array) -> bool:

@@ -248,6 +248,19 @@ static void keep_largest(block_t *B)
     B->k = k;
 }
 
+/* Rows with small multipliers last: they are the first to leave, and rows leave the end of a factor
+ * cheaply. The list is nearly in order as a rule. */
+FAST static void sort_rows(block_t *B)
+{
+    for (index_t a = 1; a < B->k; a++) {
+        double gamma = B->gamma[a];
+        index_t row = B->row[a], to = a;
+        for (; to > 0 && B->gamma[to - 1] < gamma; to--)
+            B->gamma[to] = B->gamma[to - 1], B->row[to] = B->row[to - 1];
+        B->gamma[to] = gamma, B->row[to] = row;
+    }
+}
+
 /* From sweeps to active rows: those of the warm start, or of the sweeps if there was none. */
 FAST static void end_sweeps(block_t *B)
 {
@@ -260,6 +273,7 @@ FAST static void end_sweeps(block_t *B)
         for (index_t a = 0; a < B->k; a++) B->active[B->row[a]] = 1;
     }
     keep_largest(B);
+    if (B->d >= WIDE) sort_rows(B);
     activate(B);
     settle(B, -1.0);
     B->scanned = 0, B->n_candidates = 0;

@@ -73,7 +73,7 @@ def plot_convergence(
 
 
 def plot_path(
-    path: Path, axes: Sequence[Axes] | None = None, *, show: str = "norms"
+    path: Path, axes: Sequence[Axes] | None = None, *, show: str | None = None
 ) -> Sequence[Axes]:
     """A regularisation path (top), and its number of active neurons (bottom), over lam, which
     falls from left to right as it does along the path. Returns the two axes.
@@ -83,9 +83,13 @@ def plot_path(
         "norms"      the norm of each neuron's weights while it is active, in the problem's own
                      units; dashed for those that are subtracted, W of C-ReLU.
         "objective"  the objective and the lower bound of every point.
+        None         "norms"; "objective" where patterns were generated and neurons are others from
+                     point to point.
     """
     if not isinstance(path, Path):
         raise TypeError(f"path must be a Path, which cvxnn.path returns; got {type_name(path)}")
+    if show is None:
+        show = "objective" if path.bounds else "norms"
     check_choice(show, "show", ("norms", "objective"))
     if len(path) == 0:
         raise ValueError(f"the path has no points to plot: {path.message}")
@@ -136,7 +140,12 @@ def _without_zeros(norm: np.ndarray) -> np.ndarray:
 def _draw_bounds(ax: Axes, path: Path) -> None:
     bounds = np.array([solution.certificate.lower_bound for solution in path])
     ax.plot(path.lams, path.objectives, color=OBJECTIVE, label="objective (upper bound)")
-    ax.plot(path.lams, bounds, color=BOUND, linestyle="--", label="lower bound")
+    label = "lower bound, over the patterns of each point" if path.bounds else "lower bound"
+    ax.plot(path.lams, bounds, color=BOUND, linestyle="--", label=label)
+    over_all = [b.lower_bound if b.over_all_patterns else np.nan for b in path.bounds]
+    if not np.isnan(over_all).all():
+        label = "lower bound over all patterns"
+        ax.plot(path.lams, over_all, color=GAP, marker=".", linestyle=":", label=label)
     ax.fill_between(path.lams, bounds, path.objectives, color=OBJECTIVE, alpha=0.1, linewidth=0)
     ax.set_ylabel("value")
     ax.set_title(f"Largest relative gap: {path.relative_gaps.max():.1e}", fontsize=10)
@@ -208,8 +217,15 @@ def _history_of(
     if not hasattr(run, "fit"):
         raise TypeError(f"solution must be a Solution or a fitted estimator, got {type_name(run)}")
     check_fitted(run)
-    _check_history(getattr(run, "history_", ()), run)  # estimators of other packages have none
-    return run.history_, run.certificate_
+    history = getattr(run, "history_", ())  # estimators of other packages have none
+    _check_history(history, run)
+    kept = tuple(record for record in history if isinstance(record, Progress))
+    if not kept:
+        raise ValueError(
+            f"the history of this {type_name(run)} has rounds of generation, each over patterns of "
+            "its own: there is no one lower bound that rises"
+        )
+    return kept, run.certificate_
 
 
 def _check_history(history: Sequence[Progress], run: object) -> None:

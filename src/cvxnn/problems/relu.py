@@ -222,28 +222,36 @@ class CReLU(ConvexProblem):
         enough = np.tile(self.lam / np.maximum(np.abs(tau), 1e-300), self.weight_shape[0])
         large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
         points, pattern, classes = rows[large], self.pattern_of_block[large], large % C
-        enough = enough[large]
-        projected, active = self.cones.project(
-            points,
-            pattern,
-            enough=enough,
-            start=None if start is None else start.select(large),
-            rough=True,
-        )
+        enough, longest = enough[large], np.zeros(C)
+        # what the multipliers of the start prove as they are
+        start = None if start is None else start.select(large)
+        projected, active = self.cones.project(points, pattern, enough=np.inf, start=start)
         bounds = np.linalg.norm(projected, axis=1)
-        left = np.flatnonzero(bounds > enough)
-        left = left[np.argsort(-bounds[left], kind="stable")]
-        longest = np.zeros(C)
-        while len(left) and not rough:
-            part, left = left[:_FEW], left[_FEW:]
+
+        def project(part: np.ndarray, rough: bool) -> None:
             projected[part], state = self.cones.project(
                 points[part],
                 pattern[part],
                 enough=np.maximum(enough[part], longest[classes[part]]),
                 start=active.select(part),
+                rough=rough,
             )
             active.store(part, state)
-            np.maximum.at(longest, classes[part], np.linalg.norm(projected[part], axis=1))
+            bounds[part] = np.linalg.norm(projected[part], axis=1)
+            if not rough:
+                np.maximum.at(longest, classes[part], bounds[part])
+
+        def too_long() -> np.ndarray:
+            left = np.flatnonzero(bounds > np.maximum(enough, longest[classes]))
+            return left[np.argsort(-bounds[left], kind="stable")]
+
+        if start is not None and not rough:
+            project(too_long()[:_FEW], rough=False)
+        project(too_long(), rough=True)
+        left = too_long()
+        while len(left) and not rough:
+            project(left[:_FEW], rough=False)
+            left = left[_FEW:]
             left = left[bounds[left] > longest[classes[left]]]
         if in_place:
             rows[large] = projected

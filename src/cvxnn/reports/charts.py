@@ -241,6 +241,41 @@ def interval(lower_bound: float, objective: float, constant: float, constant_nam
     return drawing(WIDTH, height, label, *parts)
 
 
+def two_intervals(
+    lower_bound: float, objective: float, over_all: float, objective_over_all: float
+) -> Markup:
+    """The optimal value over the given patterns, and that over all patterns, between their bounds,
+    on one scale."""
+    left, right, height = 22.0, WIDTH - 22.0, 146
+    low, high = min(lower_bound, over_all), max(objective, objective_over_all)
+    width = max(high - low, TINY)
+    rows = [
+        ("over the given patterns", lower_bound, objective, 30),
+        ("over all patterns", over_all, objective_over_all, 88),
+    ]
+    parts, words = [], []
+    for name, below, above, top in rows:
+        ends = [left + (right - left) * (value - low) / width for value in (below, above)]
+        start, stop = min(ends[0], ends[1] - 2), max(ends[1], ends[0] + 2)  # wide enough to be seen
+        start, stop = max(start, left), min(max(stop, left + 2), right)
+        texts = bounds(below, above)
+        parts += [
+            text(WIDTH / 2, top - 8, f"optimal value {name}", "middle"),
+            element("path", class_="bar between", d=_rectangle(start, top, stop, top + 16)),
+            element("path", class_="line bound", d=f"M{_digits(start)} {top - 4}v24"),
+            element("path", class_="line objective", d=f"M{_digits(stop)} {top - 4}v24"),
+            text(left - 6, top + 32, texts[0], "start", "strong"),
+            text(right + 6, top + 32, texts[1], "end", "strong"),
+        ]
+        words.append(f"the optimal value {name} lies between {texts[0]} and {texts[1]}")
+    parts += [
+        text(left - 6, height - 6, "lower bounds", "start"),
+        text(right + 6, height - 6, "objective", "end"),
+    ]
+    sentence = "; ".join(words)
+    return drawing(WIDTH, height, f"{sentence[0].upper()}{sentence[1:]}.", *parts)
+
+
 def meter(share: float, css: str) -> Markup:
     """A bar for a cell of a table; it shows the number in the cell, so screen readers skip it."""
     width = round(100 * min(max(share, 0.0), 1.0), 1)

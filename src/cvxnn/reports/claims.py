@@ -7,6 +7,7 @@ from decimal import ROUND_FLOOR
 
 from cvxnn.certificates import Certificate
 from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.generating import found_no_more
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.reports.numbers import at_most, bounds, count, gap, number
 from cvxnn.reports.program import Program, loss_name
@@ -46,6 +47,22 @@ def is_gated(estimator: NetworkEstimator) -> bool:
 
 
 def _verdict(estimator: NetworkEstimator) -> str:
+    return " ".join([_over_its_patterns(estimator), *_over_all_patterns(estimator)])
+
+
+def _over_all_patterns(estimator: NetworkEstimator) -> list[str]:
+    """The result over all patterns in a sentence, where there is one."""
+    bound = estimator.bound_
+    if not bound.over_all_patterns:
+        return []
+    limit = "" if estimator.n_components is None else f" on {_components(estimator)}"
+    return [
+        f"Of all two-layer ReLU networks{limit}, whatever their patterns and their width, none has "
+        f"an objective more than {at_most(bound.relative_gap)} lower."
+    ]
+
+
+def _over_its_patterns(estimator: NetworkEstimator) -> str:
     certificate = estimator.certificate_
     if certificate.lower_bound <= 0 < certificate.objective:
         return (
@@ -140,6 +157,19 @@ def _proven(estimator: NetworkEstimator, program: Program) -> list[tuple[str, st
                 "this value or a smaller one.",
             )
         )
+    bound = estimator.bound_
+    if bound.over_all_patterns:
+        low, high = bounds(bound.lower_bound, bound.objective)
+        columns = "on these components of the columns " if estimator.n_components else ""
+        proof = "It holds in real arithmetic." if bound.proven else "It holds up to rounding."
+        found.append(
+            (
+                "All patterns.",
+                f"No two-layer ReLU network {columns}of any width has an objective below {low}, "
+                f"and this one has {high}: a relative gap of {gap(bound.relative_gap)} over "
+                f"{bound.scope}. {proof}",
+            )
+        )
     if certificate.radius is not None:
         found.append(
             (
@@ -169,22 +199,28 @@ def _recomputed(estimator: NetworkEstimator, program: Program) -> tuple[str, str
 
 
 def _not_proven(estimator: NetworkEstimator, held_out: bool) -> list[tuple[str, str]]:
+    searched = ""
+    if found_no_more(estimator):
+        searched = " A search for patterns that pay found no more, which proves nothing."
     patterns = count(estimator.n_patterns_, "pattern was", "patterns were")
     other = (
         "Other gates might do better."
         if is_gated(estimator)
-        else "The lower bound does not hold for ReLU networks with other patterns."
+        else f"The lower bound does not hold for ReLU networks with other patterns.{searched}"
     )
+    others = [
+        (
+            "That other patterns could not do better.",
+            f"{patterns} used, of very many. {other}",
+        )
+    ]
     shown = (
         "The held-out rows on this page are an estimate, not a bound."
         if held_out
         else "No held-out rows were given for this page."
     )
     return [
-        (
-            "That other patterns could not do better.",
-            f"{patterns} used, of very many. {other}",
-        ),
+        *([] if estimator.bound_.over_all_patterns else others),
         (
             "Anything about new rows.",
             f"The certificate is about the training objective, not about generalisation. {shown}",

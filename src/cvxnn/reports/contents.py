@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import cvxnn
+from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate
 from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.estimators.targets import targets_of
+from cvxnn.generation.rounds import Round
 from cvxnn.reports import importance, measures
 from cvxnn.reports.claims import Claims, claims_of, is_gated
 from cvxnn.reports.importance import Columns, Neurons
@@ -96,8 +98,10 @@ class Contents:
     seconds: float | None
     weighted: bool
     certificate: Certificate
+    bound: Bound
     claims: Claims
     steps: tuple[Step, ...]
+    rounds: tuple[Round, ...]  # of a ReLU network over generated patterns
     choice: Choice | None
     results: tuple[Result, ...]
     baseline: str
@@ -158,8 +162,10 @@ def contents_of(
         seconds=float(estimator.history_[-1].seconds) if estimator.history_ else None,
         weighted=any(part.weight is not None for part in samples.values()),
         certificate=estimator.certificate_,
+        bound=estimator.bound_,
         claims=claims_of(estimator, program, held_out is not None),
-        steps=_steps(estimator.history_),
+        steps=_steps([r for r in estimator.history_ if isinstance(r, Progress)]),
+        rounds=tuple(r for r in estimator.history_ if isinstance(r, Round)),
         choice=_choice(estimator),
         results=_results(estimator, samples, classes, outputs, baseline),
         baseline=_baseline_in_words(baseline, classes, label),

@@ -11,10 +11,12 @@ import numpy as np
 
 from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.modelfile import Content
-from cvxnn.solvers.results import array_of_history
+from cvxnn.tables.histories import arrays_of
 
 if TYPE_CHECKING:
     from cvxnn.tables.model import Model
+
+PROOF = "bound_"  # begins the names of the arrays of a bound over all patterns
 
 
 def content_of(model: Model) -> Content:
@@ -44,6 +46,8 @@ def content_of(model: Model) -> Content:
     }
     if not model.merged:
         description["merged"] = False
+    if model.proof is not None:
+        description["bound"] = model.proof.description()
     return Content(estimator.network_, description, _arrays(model))
 
 
@@ -53,7 +57,7 @@ def _arrays(model: Model) -> dict[str, np.ndarray]:
         "rows": model.rows.astype(np.uint8),
         "mask": model.bits.octets(),
         "dual": np.asarray(model.dual, dtype=np.float64),
-        "history": array_of_history(estimator.history_),
+        **arrays_of(estimator.history_),
     }
     if model.numbers is not None:
         arrays |= {
@@ -75,6 +79,8 @@ def _arrays(model: Model) -> dict[str, np.ndarray]:
             "multiplier_row": np.asarray(model.multipliers.row, dtype=np.int32),
             "multiplier_value": np.asarray(model.multipliers.value, dtype=np.float64),
         }
+    if model.proof is not None:
+        arrays |= {PROOF + name: part for name, part in model.proof.arrays().items()}
     if isinstance(estimator, CrossValidated):
         arrays |= {
             "alphas": estimator.alphas_,

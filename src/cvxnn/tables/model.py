@@ -25,11 +25,13 @@ import cvxnn
 from cvxnn import estimators, modelfile
 from cvxnn.arrays import is_stored
 from cvxnn.bits import Bits
+from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import NetworkEstimator, Watch, train
 from cvxnn.estimators.posing import Fit, Posing
 from cvxnn.estimators.rows import Numbers, Rows
 from cvxnn.estimators.targets import Labels
+from cvxnn.generation.rounds import Round
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.networks import NETWORKS, TwoLayerNetwork
@@ -47,8 +49,10 @@ from cvxnn.tables.restoration import restored
 from cvxnn.tables.spilling import encoded_rows
 from cvxnn.tables.table import Table, TableError
 from cvxnn.validation import check_choice
-from cvxnn.verification.checks import Verification, verify_network
+from cvxnn.verification.all_patterns import verify_bound
+from cvxnn.verification.checks import verify_network
 from cvxnn.verification.programs import Program, Scales, network_value
+from cvxnn.verification.results import Verification
 
 _OLD_FILE = (
     "a file of format version 3, whose claims were made up to rounding: the bounds found here are "
@@ -81,6 +85,8 @@ class Model:
     merged : whether equal rows are one row of the program, in sorted order; rows that were trained
         on in a file are as they are in the table.
     status : how training ended; None for a model from a file.
+    proof : the bound over all patterns with its dual point and its evidence; None where nothing was
+        proven about them.
     """
 
     estimator: NetworkEstimator
@@ -97,6 +103,7 @@ class Model:
     numbers: Numbers | None = None
     merged: bool = True
     status: Status | None = None
+    proof: Bound | None = None
 
     @property
     def network(self) -> TwoLayerNetwork:
@@ -129,6 +136,7 @@ class Model:
         seed: int = 0,
         on_data: Callable[[Sequence[str]], object] | None = None,
         on_iteration: Callable[[Progress], object] | None = None,
+        on_round: Callable[[Round], object] | None = None,
         on_fold: Callable[[int, int], object] | None = None,
         checkpoint: str | PathLike[str] | None = None,
         **settings: object,
@@ -149,8 +157,8 @@ class Model:
         max_categories : columns with more different texts are left out.
         seed : for the rows held out, the patterns, and the folds.
         on_data : called with the notes on the data, before training.
-        on_iteration, on_fold : called during training, with the solver's progress, and with the
-            number of folds done and of all folds.
+        on_iteration, on_round, on_fold : called during training, with the solver's progress, with
+            the rounds of generation, and with the number of folds done and of all folds.
         checkpoint : a file that keeps the run of the solver, as in `cvxnn.solve`; `alpha` has to be
             given, because folds are not kept.
         settings : other parameters of the estimator, such as `n_patterns` or `tol`.
@@ -158,6 +166,8 @@ class Model:
         check_choice(kind, "kind", KINDS)
         if checkpoint is not None and alpha is None:
             raise TypeError("checkpoint is given without alpha: folds cannot be kept")
+        if checkpoint is not None and settings.get("patterns") == "generate":
+            raise TypeError("checkpoint is given with patterns='generate': rounds cannot be kept")
         data = TrainingData.of(
             table, target, task, ignore, weight, impute, holdout, max_categories, seed
         )
@@ -169,7 +179,7 @@ class Model:
         )
         X, y, weights = data.part(TRAINED)
         kept = None if checkpoint is None else Path(checkpoint)
-        watch = Watch(on_iteration, on_fold, data.encoder.features, kept)
+        watch = Watch(on_iteration, on_round, on_fold, data.encoder.features, kept)
         found = train(estimator, X, y, weights, watch)
         model = cls(
             estimator=estimator,
@@ -182,6 +192,7 @@ class Model:
             versions=_versions(),
             numbers=found.posed.numbers,
             merged=found.solution.problem.operator.in_memory,
+            proof=found.bound if found.bound.over_all_patterns else None,
             **_outcome(found.solution),
         )
         if not model.merged:
@@ -226,9 +237,20 @@ class Model:
         X = encoded_rows(self.encoder, some) if table.in_files else self.encoder.encode(some)[0]
         return X, self.target.values(some), self.target.weights(some)
 
-    def verify(self, table: Table) -> Verification:
+    def verify(
+        self,
+        table: Table,
+        *,
+        max_seconds: float | None = None,
+        on_leaves: Callable[[int, int], object] | None = None,
+    ) -> Verification:
         """Check the bounds of the certificate on the table that the model was trained on, by code
-        that shares nothing with the solvers (see `verification.verify_network`)."""
+        that shares nothing with the solvers (see `verification.verify_network`).
+
+        A bound over all patterns is checked as well, from the evidence in the file; `max_seconds`
+        is for that, and `on_leaves` is called with the leaves of its trees that are proven, and
+        the number of all.
+        """
         posed = self._posed(table)
         found = verify_network(
             self.network,
@@ -240,7 +262,17 @@ class Model:
         )
         checked = found.checked if self.numbers is not None else (*found.checked, _OLD_FILE)
         differences = (*found.differences, *posed.differences, *posed.strays(self.network))
-        return replace(found, checked=checked, differences=differences)
+        over_all = None
+        if self.proof is not None:
+            over_all = verify_bound(
+                self.proof,
+                posed.program,
+                found.objective,
+                columns=posed.numbers.scope,
+                max_seconds=math.inf if max_seconds is None else max_seconds,
+                report=on_leaves and (lambda at: on_leaves(at.leaves, at.n_leaves)),
+            )
+        return replace(found, checked=checked, differences=differences, over_all=over_all)
 
     def prune(self, table: Table) -> Model:
         """A minimal network with the same predictions on the training rows, and no higher an
@@ -282,6 +314,7 @@ class Model:
         estimator.certificate_ = replace(
             solution.certificate, scope=solution.certificate.scope + posed.numbers.scope
         )
+        estimator.bound_ = Bound.of_certificate(estimator.certificate_)
         estimator.n_iter_ = max(solution.n_iter, 1)
         estimator.n_patterns_ = len(solution.problem.patterns)
         estimator.lambda_max_ = lambda_max(solution.problem)
@@ -290,6 +323,7 @@ class Model:
             estimator=estimator,
             notes=(*self.notes, _improved(network, found.solution, n_patterns)),
             numbers=posed.numbers.with_weights_of(solution.problem),
+            proof=None,
             **_outcome(solution),
         )
         return better._with_network(posed.numbers.unscale_network(found.network), table)
@@ -356,7 +390,9 @@ class Model:
         objective = max(found, claim.lower_bound) * (1 + MARGIN)
         own = objective if posed.program.cones else None
         estimator.certificate_ = replace(claim, objective=objective, network_objective=own)
-        return replace(self, estimator=estimator)
+        estimator.bound_ = replace(estimator.bound_, objective=objective)
+        proof = None if self.proof is None else replace(self.proof, objective=objective)
+        return replace(self, estimator=estimator, proof=proof)
 
     def _with_margin(self, X: StoredRows, found: Fit) -> Model:
         """The model with a certificate whose objective is computed in floating point, for the
@@ -369,6 +405,7 @@ class Model:
         value = problem.loss.value_above(Ball(Z), bias) + problem.penalty.value(U)
         objective = max(value, claim.objective) * (1 + WIDE_MARGIN)
         estimator.certificate_ = replace(claim, objective=objective)
+        estimator.bound_ = Bound.of_certificate(estimator.certificate_)
         return replace(self, estimator=estimator)
 
     # -- files

@@ -4,6 +4,7 @@ into one about the file."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -11,13 +12,15 @@ from numpy.typing import DTypeLike
 
 from cvxnn import estimators
 from cvxnn.bits import Bits
+from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.components import Components
 from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.modelfile import Content
-from cvxnn.solvers.results import HISTORY, history_of_array
+from cvxnn.tables.description import PROOF
 from cvxnn.tables.encoding import Encoder
+from cvxnn.tables.histories import history_of
 from cvxnn.tables.preparation import LEFT_OUT, TRAINED, Target
 from cvxnn.validation import check_flag, check_integer, check_number
 
@@ -45,6 +48,7 @@ class Fields(TypedDict):
     multipliers: Multipliers | None
     numbers: Numbers | None
     merged: bool
+    proof: Bound | None
 
 
 def restored(content: Content) -> Fields:
@@ -71,8 +75,13 @@ def restored(content: Content) -> Fields:
         _text(part): {_text(name): float(value) for name, value in values.items()}
         for part, values in described["scores"].items()
     }
+    proof = _restored_proof(described, arrays, n_rows, outputs)
+    estimator = _restored_estimator(described, content, target)
+    if proof is not None:
+        estimator.bound_ = replace(proof, dual=np.zeros((0, outputs)), evidence=None)
     return {
-        "estimator": _restored_estimator(described, content, target),
+        "estimator": estimator,
+        "proof": proof,
         "encoder": encoder,
         "target": target,
         "rows": rows.astype(int),
@@ -102,17 +111,17 @@ def _restored_estimator(
     if (target.classes is not None) != isinstance(estimator, Classification):
         raise ValueError("the estimator does not match the target")
     fitted, network = described["fitted"], content.network
+    certificate = _restored_certificate(described["certificate"])
     estimator.__dict__.update(
         network_=network,
-        certificate_=_restored_certificate(described["certificate"]),
+        certificate_=certificate,
+        bound_=Bound.of_certificate(certificate),
         alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
         lambda_max_=check_number(fitted["lambda_max"], "lambda_max", minimum=0),
         converged_=check_flag(fitted["converged"], "converged"),
         n_iter_=check_integer(fitted["n_iter"], "n_iter", minimum=0),
         n_patterns_=fitted["n_patterns"],
-        history_=history_of_array(
-            _array(content.arrays, "history", np.float64, None, len(HISTORY))
-        ),
+        history_=history_of(content.arrays),
         n_features_in_=network.n_features,
     )
     if target.classes is not None:
@@ -131,6 +140,21 @@ def _restored_certificate(described: dict[str, Any]) -> Certificate:
         if name not in ("scope", "caveats") and not optional:
             check_number(value, name)
     return certificate
+
+
+def _restored_proof(
+    described: dict[str, Any], arrays: dict[str, np.ndarray], n: int, outputs: int
+) -> Bound | None:
+    """The bound over all patterns, which files before version 6 do not have."""
+    if "bound" not in described:
+        return None
+    own = {
+        name.removeprefix(PROOF): part for name, part in arrays.items() if name.startswith(PROOF)
+    }
+    bound = Bound.of_parts(described["bound"], own)
+    if bound.dual.shape != (n, outputs) or not bound.over_all_patterns:
+        raise ValueError("the bound over all patterns does not fit the model")
+    return bound
 
 
 def _restored_numbers(

@@ -12,23 +12,29 @@ confirms holds in real arithmetic for the numbers as they are stored:
                   ||tau (-+X'D_i T^k + sum gamma (2 D_i - I)_row x_row)|| <= lam
     network       f(sum_i (X V_i)_+ - (X W_i)_+ + 1 b') + g, which knows no patterns
 
-Losses, penalties and networks are valued in `programs.py`, dual points in `dual_points.py`.
+Losses, penalties and networks are valued in `programs.py`, dual points in `dual_points.py`; bounds
+over all patterns are checked in `all_patterns.py`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxnn.arrays import to_numpy
+from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate, Multipliers
-from cvxnn.digits import text_above, text_below
+from cvxnn.generation.rounds import Training
 from cvxnn.networks import TwoLayerNetwork
+from cvxnn.protocols import Problem
 from cvxnn.solvers.results import Solution
-from cvxnn.validation import check_array
+from cvxnn.validation import check_array, check_problem
+from cvxnn.verification.all_patterns import verify_bound
+from cvxnn.verification.cones import Progress
 from cvxnn.verification.dual_points import bound_of
 from cvxnn.verification.exact import Exact, roots
 from cvxnn.verification.programs import (
@@ -42,61 +48,31 @@ from cvxnn.verification.programs import (
     summed_outputs,
     zero_objective_above,
 )
+from cvxnn.verification.results import SLACK, Verification
 
-# What may be off where it sets a scale only, or is claimed up to rounding only, relative.
-SLACK = 1e-9
 # Distance from a cone that counts as rounding where a caveat says so, relative to the largest
 # weight.
 FEASIBILITY, SINGLE_FEASIBILITY = 1e-8, 1e-5
 
 
-@dataclass(frozen=True)
-class Verification:
-    """What `verify` found.
+def verify(
+    result: Solution | Training | Bound,
+    problem: Problem | None = None,
+    *,
+    max_seconds: float | None = None,
+    callback: Callable[[Progress], object] | None = None,
+) -> Verification:
+    """Check what was certified by a route that shares no code with the one it came by.
 
-    Attributes
+    Parameters
     ----------
-    objective, network_objective : from above, by no more than rounding to a double.
-    lower_bound : what the dual point proves, from below.
-    zero_objective, max_violation : what a `Certificate` has under these names, recomputed.
-    scope : the problem that they are about.
-    checked : what was recomputed, and how, in words.
-    differences : the claims of the certificate that were not confirmed, in words.
-    """
-
-    objective: float
-    lower_bound: float
-    zero_objective: float
-    max_violation: float
-    network_objective: float | None
-    scope: str
-    checked: tuple[str, ...]
-    differences: tuple[str, ...] = ()
-
-    @property
-    def agrees(self) -> bool:
-        """Whether every claim of the certificate was confirmed."""
-        return not self.differences
-
-    @property
-    def relative_gap(self) -> float:
-        """(objective - lower_bound) / max(objective, 1e-8 zero_objective), with 0/0 = 0."""
-        gap = max(self.objective - self.lower_bound, 0.0)
-        return gap / max(self.objective, 1e-8 * self.zero_objective) if gap > 0 else 0.0
-
-    def __str__(self) -> str:
-        lines = [
-            f"certificate {'confirmed' if self.agrees else 'NOT confirmed'}: {self.scope}",
-            f"found: objective {text_above(self.objective)}, lower bound "
-            f"{text_below(self.lower_bound)}, relative gap {text_above(self.relative_gap, 2)}",
-            *(f"checked: {text}" for text in self.checked),
-            *(f"differs: {text}" for text in self.differences),
-        ]
-        return "\n".join(lines)
-
-
-def verify(solution: Solution) -> Verification:
-    """Check a solution's certificate by a route that shares no code with the one it came by.
+    result : a `Solution`, whose certificate is checked; a `Training`, whose bound over all patterns
+        is checked as well (`over_all`); or a `Bound` over all patterns, perhaps from a file.
+    problem : what a `Bound` is about. Its patterns do not matter.
+    max_seconds : for the check of a bound over all patterns; one that is not finished by then
+        confirms nothing.
+    callback : called now and then during that check, with the number of `leaves` that are proven
+        and the `seconds` since its beginning.
 
     Objective, lower bound, signs of the cones and the value of the ReLU network are recomputed
     from the problem's data, the weights, the output bias, the dual point and its multipliers, in
@@ -109,12 +85,37 @@ def verify(solution: Solution) -> Verification:
     lam = 0 the bound is one among weights whose block norms, in units of columns, sum to at most
     the certificate's radius.
 
+    A bound over all patterns rests on the price of its dual point. That is proven again, from the
+    saved evidence: a tree of cones leaf by leaf, multipliers, or nothing but the data.
+
     Meant for n up to a few thousand. The cost is that of a few passes over the data. A C-ReLU
     solution without multipliers has them computed, by non-negative least squares with a d x n
     matrix, at most two for each pattern and class.
     """
-    if not isinstance(solution, Solution):
-        raise TypeError(f"solution must be a Solution, got {type(solution).__name__}")
+    seconds = math.inf if max_seconds is None else max_seconds
+    if isinstance(result, Bound):
+        if problem is None:
+            raise TypeError("a bound is checked on its problem: verify(bound, problem)")
+        program = Program.of(check_problem(problem))
+        return verify_bound(result, program, max_seconds=seconds, report=callback)
+    if problem is not None:
+        raise TypeError("problem is given, but not a bound")
+    if isinstance(result, Solution):
+        return _verify_solution(result)
+    if not isinstance(result, Training):
+        raise TypeError(
+            f"result must be a Solution, a Training or a Bound, got {type(result).__name__}"
+        )
+    found = _verify_solution(result.solution)
+    if not result.bound.over_all_patterns:
+        return found
+    program, objective = Program.of(result.problem), found.network_objective
+    over_all = verify_bound(result.bound, program, objective, max_seconds=seconds, report=callback)
+    return replace(found, over_all=over_all)
+
+
+def _verify_solution(solution: Solution) -> Verification:
+    """Check the certificate of a solution."""
     program, claim = Program.of(solution.problem), solution.certificate
     U, single = _weights(program, solution.weights)
     block, k = np.nonzero(np.any(U != 0, axis=1))

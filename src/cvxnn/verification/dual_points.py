@@ -27,7 +27,7 @@ Floats choose (tau, and gamma where none is given); integers prove.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,7 +36,16 @@ from scipy.optimize import nnls
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Multipliers
 from cvxnn.validation import check_array
-from cvxnn.verification.exact import PLACES, Exact, entropy, quotient, quotients, root, stacked
+from cvxnn.verification.exact import (
+    PLACES,
+    Exact,
+    entropy,
+    quotient,
+    quotients,
+    root,
+    roots,
+    stacked,
+)
 from cvxnn.verification.programs import Program
 
 _ZERO = Exact(0)
@@ -78,6 +87,26 @@ def bound_of(
             "; a column of it sums to more than can be taken from one entry, so it proves nothing"
         )
     return max(bound.below(), 0.0), how + ", in exact integers"
+
+
+def bound_of_prices(program: Program, dual: ArrayLike, prices: np.ndarray) -> float:
+    """The bound over all patterns of the best scaling of the dual point, whose prices (C,) are at
+    most these: no ReLU network of any width has a smaller objective. The prices are those of the
+    doubles; the exact point T that they stand for costs sum_j |T_jk - Theta_jk| ||x_j|| more."""
+    Theta = to_numpy(check_array(dual, "dual")).astype(np.float64)
+    if Theta.shape != program.Y.shape or np.shape(prices) != program.Y.shape[1:]:
+        raise ValueError(f"dual and prices must be for {program.Y.shape}, got {Theta.shape}")
+    if program.penalty != "neuron":
+        raise ValueError(f"nothing is known over all patterns of the penalty {program.penalty!r}")
+    point = _Dual.of(replace(program, mask=program.mask[:, :0]), Theta)
+    moved = abs(point.T - Exact.of(Theta))
+    rows = np.flatnonzero(np.any(moved.ints != 0, axis=1))
+    X = Exact.of(program.X[rows])
+    extra = (moved[rows] * roots((X * X).sum(axis=1), up=True).reshape(-1, 1)).sum(axis=0)
+    known = np.isfinite(prices) & (np.asarray(prices) >= 0)
+    point.dead[~known] = True
+    total = Exact.of(np.where(known, prices, 0.0)) + extra
+    return max(point.bound(total * total).below(), 0.0)
 
 
 def _squared_limits(point: _Dual, multipliers: Multipliers | None) -> Exact:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from cvxnn.generation.rounds import Round
 from cvxnn.reports import charts
 from cvxnn.reports.charts import Plot, Scale, legend
 from cvxnn.reports.contents import Choice, Contents
@@ -22,11 +23,21 @@ def proven(contents: Contents) -> Markup:
         certificate.zero_objective,
         "constant model" if ("fit_intercept", "True") in _values(contents) else "zero model",
     )
+    figures = [element("figure", picture)]
+    bound = contents.bound
+    if bound.over_all_patterns:
+        both = charts.two_intervals(
+            certificate.lower_bound, certificate.objective, bound.lower_bound, bound.objective
+        )
+        figures.append(element("figure", both))
     fine = contents.converged or certificate.gap == 0
     return join(
         element("p", claims.verdict, class_="verdict" if fine else "verdict open"),
         element(
-            "div", element("p", claims.objective), element("figure", picture), class_="columns"
+            "div",
+            element("p", claims.objective),
+            element("div", *figures) if len(figures) > 1 else figures[0],
+            class_="columns",
         ),
         element(
             "div",
@@ -50,6 +61,8 @@ def _statements(statements: Iterable[tuple[str, str]]) -> Markup:
 
 def training(contents: Contents) -> Markup:
     steps = contents.steps
+    if contents.rounds:
+        return _generation(contents)
     if not steps:
         return element("p", "The model keeps no record of its training.")
     passes = np.array([step.passes for step in steps])
@@ -68,6 +81,67 @@ def training(contents: Contents) -> Markup:
     return join(
         element("p", f"{', '.join(spent)}. Both curves show the best value so far."),
         element("div", *figures, class_="figures"),
+    )
+
+
+def _generation(contents: Contents) -> Markup:
+    rounds = contents.rounds
+    spent = [count(len(rounds), "round")]
+    if contents.seconds is not None:
+        spent.append(f"{number(contents.seconds, 2)} s")
+    return join(
+        element(
+            "p",
+            f"{', '.join(spent)}. Patterns were generated: every round searches for neurons that "
+            "pay, and trains again. A lower bound is one over the patterns of its round. A price "
+            "that a search finds is no bound: higher ones may exist.",
+        ),
+        element("div", _rounds_figure(rounds), _price_figure(rounds), class_="figures"),
+    )
+
+
+def _rounds_figure(rounds: Sequence[Round]) -> Markup:
+    places = np.array([r.n_round for r in rounds])
+    objective = np.array([r.objective for r in rounds])
+    bound = np.array([r.lower_bound if r.lower_bound > 0 else np.nan for r in rounds])
+    plot = Plot(
+        Scale.counts(places),
+        Scale.of(np.concatenate([objective, bound])),
+        x_label="round",
+        y_label="value",
+    )
+    plot.line(places, objective, "objective")
+    plot.dots(places, objective, "objective small")
+    plot.dots(places, bound, "b small")
+    label = f"The objective falls from {number(objective[0])} to {number(objective[-1])}."
+    return figure(
+        "The objective of the best network so far",
+        legend(
+            ("line objective", "objective"),
+            ("dots b", "lower bound over the patterns of the round"),
+        ),
+        plot.svg(label),
+    )
+
+
+def _price_figure(rounds: Sequence[Round]) -> Markup:
+    places = np.array([r.n_round for r in rounds])
+    price = np.array([r.price_ratio for r in rounds])
+    known = price[np.isfinite(price) & (price > 0)]
+    plot = Plot(
+        Scale.counts(places),
+        Scale.of(np.append(known, 1.0), log=True),
+        x_label="round",
+        y_label="price / alpha",
+    )
+    plot.line([plot.x.low, plot.x.high], [1.0, 1.0], "ideal")
+    plot.line(places, price, "c")
+    plot.dots(places, price, "c small")
+    last = number(known[-1], 6) if len(known) else "none"
+    return figure(
+        "The highest price that a search found",
+        legend(("line c", "price, in units of alpha"), ("line ideal", "where patterns pay")),
+        plot.svg(f"The last price that was found is {last} times alpha."),
     )
 
 
@@ -122,9 +196,12 @@ def penalty(contents: Contents) -> Markup:
     choice = contents.choice
     where = f"alpha = {number(contents.alpha)}"
     if contents.lambda_max > 0:
+        constant = "the strength at which the model becomes constant"
+        if contents.rounds:
+            constant = "the strength from which on a search found no neuron that pays"
         where += (
-            f", {number(contents.alpha / contents.lambda_max, 2)} times the strength at which the "
-            f"model becomes constant (lambda_max = {number(contents.lambda_max)})"
+            f", {number(contents.alpha / contents.lambda_max, 2)} times {constant} "
+            f"(lambda_max = {number(contents.lambda_max)})"
         )
     if choice is None:
         return element("p", f"The strength was given, not chosen by cross-validation: {where}.")

@@ -28,19 +28,17 @@ from cvxnn.cones.projection import ActiveRows
 from cvxnn.losses import Root
 from cvxnn.operators import PatternOperator, expanded_matrix
 from cvxnn.problems import ConvexProblem, CReLU
-from cvxnn.solvers.newton.narrow import NarrowFaces
+from cvxnn.solvers.newton.faces import Faces, Linearisation, SparseFaces
+from cvxnn.solvers.newton.narrow import WIDE, NarrowFaces
 from cvxnn.solvers.newton.systems import (
     MAX_ENTRIES,
     MAX_FORMED,
     MAX_FORMED_ENTRIES,
-    Faces,
     FaceSystem,
     JointSolver,
-    Linearisation,
     Products,
     ProductSystem,
     SingleRows,
-    SparseFaces,
     System,
 )
 from cvxnn.threads import cached_property
@@ -99,6 +97,11 @@ class GatedBlocks:
         """Blocks that may always join the working set at once."""
         return max(64, 4 * self.d)
 
+    @property
+    def dear(self) -> bool:
+        """Whether `project` takes as long as the rest of a step."""
+        return False
+
     def all_correlations(
         self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
     ) -> np.ndarray:
@@ -106,8 +109,9 @@ class GatedBlocks:
         such rows of the working set, see `dual_rows`."""
         return -self.operator.adjoint(theta[:, None])[:, :, 0]
 
-    def shorten(self, rows: np.ndarray, lam: float) -> None:
-        """Make those of the last `all_correlations` that exceed lam as short as they can be."""
+    def shorten(self, rows: np.ndarray, lam: float, few: bool = False) -> None:
+        """Make those of the last `all_correlations` that exceed lam as short as they can be, or
+        only a `few` of the longest: more than may join the working set."""
 
     def project(self, x: np.ndarray, enough: float) -> np.ndarray:
         """The projections of points of the working set; those that are found to be no longer
@@ -202,6 +206,10 @@ class ConeBlocks(GatedBlocks):
     def batch(self) -> int:
         return 32  # each costs a projection at every step
 
+    @property
+    def dear(self) -> bool:
+        return self.d >= WIDE
+
     def all_correlations(
         self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
     ) -> np.ndarray:
@@ -230,8 +238,13 @@ class ConeBlocks(GatedBlocks):
         sizes[longest] = row_norms(rows[longest])
         return self.continuation * float(sizes[longest].max())
 
-    def shorten(self, rows: np.ndarray, lam: float) -> None:
-        self._project_correlations(rows, np.flatnonzero(row_norms(rows) > lam), lam, rough=False)
+    def shorten(self, rows: np.ndarray, lam: float, few: bool = False) -> None:
+        sizes = row_norms(rows)
+        large = np.flatnonzero(sizes > lam)
+        if few:
+            order = np.argsort(-sizes[large], kind="stable")
+            large = large[order[: 2 * max(self.batch, len(self.work))]]
+        self._project_correlations(rows, large, lam, rough=False)
 
     def _project_correlations(
         self, rows: np.ndarray, blocks: np.ndarray, lam: float, rough: bool
@@ -361,6 +374,10 @@ class JointBlocks:
     def batch(self) -> int:
         return self.parts[0].batch
 
+    @property
+    def dear(self) -> bool:
+        return self.parts[0].dear
+
     def all_correlations(
         self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
     ) -> np.ndarray:
@@ -370,9 +387,9 @@ class JointBlocks:
         ]
         return np.concatenate(rows)
 
-    def shorten(self, rows: np.ndarray, lam: float) -> None:
+    def shorten(self, rows: np.ndarray, lam: float, few: bool = False) -> None:
         for part, its in zip(self.parts, np.split(rows, len(self.parts)), strict=True):
-            part.shorten(its, lam)  # a view
+            part.shorten(its, lam, few)  # a view
 
     def project(self, x: np.ndarray, enough: float) -> np.ndarray:
         return np.concatenate([part.project(x[rows], enough) for part, rows in self._zip()])
@@ -410,6 +427,7 @@ class JointBlocks:
 
     def release(self) -> None:
         """Let go of what is large and can be made again: there may be many outputs."""
+        self._solver.release()
         for part in self.parts:
             part.products.release()
 

@@ -47,13 +47,8 @@ from cvxnn.solvers.newton.blocks import (
     row_norms,
     single_rows,
 )
-from cvxnn.solvers.newton.systems import (
-    MASK_ENTRIES,
-    MAX_ENTRIES,
-    Linearisation,
-    largest_square,
-    leading_columns,
-)
+from cvxnn.solvers.newton.faces import Linearisation
+from cvxnn.solvers.newton.systems import MASK_ENTRIES, MAX_ENTRIES, largest_square, leading_columns
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import offers
 
@@ -71,6 +66,14 @@ ON_THE_WAY = 0.3  # relative gap at the larger lam of a continuation
 KAPPA = 10.0  # sigma lam over the mean norm of the active blocks, at least, on the way
 ROUNDING = 1e-11  # relative gap that is as good as none
 MAX_FAILURES = 10  # proximal steps without progress of the gap before another method takes over
+
+
+class Place(NamedTuple):
+    """Where a step starts, on the working set."""
+
+    Z: np.ndarray  # (n, C)
+    theta: np.ndarray  # (n, C), the gradient of the loss at Z
+    correlation: np.ndarray  # (k, d), -M'theta
 
 
 class Point(NamedTuple):
@@ -289,36 +292,53 @@ class ProximalProblem:
         norms = row_norms(q)
         kept = norms > threshold
         U = q * np.where(kept, 1 - threshold / np.where(kept, norms, 1.0), 0.0)[:, None]
-        conjugate = float(np.sum(theta * Z)) - self.loss.value(Z)
-        phi = conjugate + float(np.sum(U * U)) / (2 * self.sigma)
+        phi = self._conjugate(Z, theta) + float(np.sum(U * U)) / (2 * self.sigma)
         return Point(Z, theta, correlation, q, norms, U, phi)
+
+    def _conjugate(self, Z: np.ndarray, theta: np.ndarray) -> float:
+        """f*(theta) where theta is the gradient at Z."""
+        return float(np.sum(theta * Z)) - self.loss.value(Z)
 
     def linearise(self, point: Point) -> Linearisation:
         on = np.flatnonzero(point.norms > self.threshold)
         norms = point.norms[on]
         return Linearisation(on, point.projected[on] / norms[:, None], self.threshold / norms)
 
-    def predict(self, point: Point) -> Point:
+    def predict(self, Z: np.ndarray) -> Point:
         """A Newton step on the optimality conditions, linearised at the centre instead of the
-        prox: the prox of U + sigma lam U/||U|| is U."""
+        prox: the prox of U + sigma lam U/||U|| is U.
+
+        It needs no projections at Z. Where they are dear they are only made if it does not pay:
+        phi is a maximum over weights, phi(theta) = f*(theta) + max_U <-M'theta, U> - ..., so that
+        at Z it is no less than what the weights of the new point give there. Elsewhere their
+        active rows make it a little better."""
+        theta = self.loss.gradient(Z)
+        correlation = self.blocks.correlation(theta)
+        point = None if self.blocks.dear else self.evaluate(Z, theta, correlation)
         norms = row_norms(self.centre)
         on = np.flatnonzero(norms > 0)
         unit = self.centre[on] / norms[on][:, None]
         at = Linearisation(on, unit, self.threshold / (norms[on] + self.threshold))
         U = np.zeros_like(self.centre)
-        change = self.sigma * (point.correlation[on] - self.lam * unit)
+        change = self.sigma * (correlation[on] - self.lam * unit)
         U[on] = self.centre[on] + self.blocks.derivative(at, change)
-        root, residual = self.loss.root(point.Z), point.Z - self.blocks.forward(U)
-        new = self.line(point, root, at, residual, 0.01).at(1.0)
-        if new.phi <= point.phi:
+        root, residual = self.loss.root(Z), Z - self.blocks.forward(U)
+        start = Place(Z, theta, correlation)
+        new = self.line(start, root, at, residual, 0.01).at(1.0)
+        if point is None:
+            least = new.phi + self._conjugate(Z, theta) - self._conjugate(new.Z, new.theta)
+            least += float(np.sum((correlation - new.correlation) * new.U))
+        else:
+            least = point.phi
+        if new.phi <= least:
             return new
-        return self.evaluate(point.Z, point.theta, point.correlation)  # for its active rows
+        return self.evaluate(Z, theta, correlation)  # for its active rows
 
     def line(
-        self, point: Point, root: Root, at: Linearisation, residual: np.ndarray, tol: float
+        self, start: Place, root: Root, at: Linearisation, residual: np.ndarray, tol: float
     ) -> Line:
         """The line of the Newton step, computed to a relative residual of `tol`, with the root of
-        the Hessian at the point."""
+        the Hessian there."""
         direction = self._direction(root, at, residual, tol)
         slope = float(np.sum(residual * direction))
         change = self.blocks.correlation(direction)
@@ -326,13 +346,13 @@ class ProximalProblem:
             dZ = direction / root.scale**2
             return Line(
                 lambda step: self.evaluate(
-                    point.Z + step * dZ,
-                    point.theta + step * direction,
-                    point.correlation + step * change,
+                    start.Z + step * dZ,
+                    start.theta + step * direction,
+                    start.correlation + step * change,
                 ),
                 slope,
             )
-        moved = np.zeros_like(point.U)
+        moved = np.zeros_like(start.correlation)
         moved[at.on] = self.sigma * self.blocks.derivative(at, change[at.on])
         dZ = self.blocks.forward(moved) - residual
         # The system was not solved exactly. H dZ = direction makes this a descent direction all
@@ -340,7 +360,7 @@ class ProximalProblem:
         curvature = root.scale**2
         error = direction - root.apply(root.adjoint(dZ))
         dZ += error / (curvature + SMALL * curvature.max())
-        return Line(lambda step: self.evaluate(point.Z + step * dZ), slope)
+        return Line(lambda step: self.evaluate(start.Z + step * dZ), slope)
 
     def _direction(
         self, root: Root, at: Linearisation, residual: np.ndarray, tol: float
@@ -418,10 +438,11 @@ class _Output:
         tail = min(FIRST_SIGMA * self._sigma_unit / self.sigma, 1.0)
         curved = self.loss.around(self._centre_fit, max(tail, MIN_TAIL))
         inner = ProximalProblem(self.blocks, curved, self.centre, self.sigma, self.lam)
-        point = inner.evaluate(self.Z)
         if self.centre.any():
-            point = inner.predict(point)
+            point = inner.predict(self.Z)
             yield
+        else:
+            point = inner.evaluate(self.Z)
         for n_steps in range(MAX_STEPS + 1):
             fit = self.blocks.forward(point.U)
             residual = point.Z - fit
@@ -437,7 +458,7 @@ class _Output:
             if solved or n_steps == MAX_STEPS:
                 break
             precision = min(0.1, 0.1 * moved / max(error, 1e-300))
-            line = inner.line(point, root, inner.linearise(point), residual, precision)
+            line = inner.line(Place(*point[:3]), root, inner.linearise(point), residual, precision)
             point, self._step = line.search(point, self._step)
             yield
         self.Z, self.theta = point.Z, point.theta
@@ -492,8 +513,9 @@ class _Output:
         set that may be shorter than those found here."""
         rows = self.blocks.all_correlations(self.theta, self.lam, known, self.sigma)
         bound = self._measure(rows)
-        if self.objective - bound <= ROUGHLY * self.objective or self.lam > self.target:
-            self.blocks.shorten(rows, self.lam)
+        close = self.objective - bound <= ROUGHLY * self.objective
+        if close or self.lam > self.target:  # which only asks for the blocks that come in next
+            self.blocks.shorten(rows, self.lam, few=not close)
             bound = self._measure(rows)
         if bound > self.lower_bound:
             self.lower_bound, self.best_theta, self.best_rows = bound, self.theta, rows

@@ -30,3 +30,17 @@ class Preconditioner:
         with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
             r = r.astype(np.float32) / self.root
             return (r - panels.cholesky_solve(self.factor, self.V @ r) @ self.V) / self.root
+
+
+def factor_shifted(K: np.ndarray) -> np.ndarray:
+    """The Cholesky factor of a positive definite matrix; the diagonal grows until rounding no
+    longer makes it indefinite."""
+    diagonal = K.diagonal().copy()
+    shift = 1e-6 if K.dtype == np.float32 else 1e-14
+    while shift < 1.0:
+        K.flat[:: len(K) + 1] = diagonal * (1 + shift)
+        factor = panels.cholesky(K.copy())
+        if factor is not None:
+            return factor
+        shift *= 10
+    raise np.linalg.LinAlgError("a matrix of a Newton system is far from positive definite")

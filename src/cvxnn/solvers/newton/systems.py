@@ -17,20 +17,26 @@ M P^(1/2) are few and are formed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import block_diag, lapack
-from scipy.sparse import csr_array
 
 from cvxnn import budget, panels
 from cvxnn.arrays import Matrix, is_sparse, row_squares
-from cvxnn.cones.sparse import Span
 from cvxnn.losses import Root
 from cvxnn.operators.base import PatternOperator
-from cvxnn.solvers.newton.preconditioners import Preconditioner
+from cvxnn.solvers.newton.faces import Faces, Linearisation
+from cvxnn.solvers.newton.formed import (
+    KEPT_ITERATIONS,
+    NEW_ITERATIONS,
+    PRECISE,
+    WORTHWHILE,
+    SingleFaces,
+)
+from cvxnn.solvers.newton.preconditioners import Preconditioner, factor_shifted
 from cvxnn.threads import cached_property
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
@@ -45,26 +51,10 @@ MAX_COUPLED = 1500  # columns of all outputs for which a coupled system is facto
 MAX_COUPLED_ROWS = 2000  # rows for which coupled outputs are preconditioned by dense inverses
 MAX_FORMED, MAX_FORMED_ENTRIES = 400, 2**22  # columns of free blocks that are formed
 MAX_DENSE = 8000  # rows for which an n x n matrix is formed
-FEW_ENTRIES = 2**16  # of the bases of faces that are found once for all their uses
 MAX_ENTRIES = 2**26  # of the directions V, or of the columns that span faces
 MASK_ENTRIES = 2**24  # of the boolean mask that are made from bits at a time
 MAX_KEPT = 2**24  # of a preconditioner that an output keeps while others have their turn
 SINGLE_PRECISION = 1e-4  # products for residuals down to this are in float32
-
-
-@dataclass(frozen=True, eq=False)
-class Linearisation:
-    """Where the prox is linearised: the active blocks `on` of the working set, their unit
-    vectors (a, d), and the ratios c in (0, 1)."""
-
-    on: np.ndarray
-    unit: np.ndarray
-    ratio: np.ndarray
-
-    def shrink(self, rows: np.ndarray) -> np.ndarray:
-        """(1 - c) r + c <r, q^> q^ for rows r (a, d) that lie in the faces."""
-        along = self.ratio * np.einsum("ij,ij->i", rows, self.unit)
-        return (1 - self.ratio)[:, None] * rows + along[:, None] * self.unit
 
 
 def leading_columns(X: Matrix) -> np.ndarray:
@@ -92,129 +82,6 @@ def largest_square(X: np.ndarray) -> float:
     return size
 
 
-class Faces:
-    """The faces of cones in which active blocks lie, from the rows they hold tight."""
-
-    def __init__(
-        self,
-        groups: list[tuple[np.ndarray, np.ndarray]],
-        n_blocks: int,
-        d: int,
-        unit: np.ndarray | None = None,
-        narrow: Sequence[tuple[np.ndarray, np.ndarray]] = (),
-    ) -> None:
-        """`groups` are blocks with equally many tight rows: which, and their rows (len, k, d).
-        `unit` are the unit vectors of all blocks, (n_blocks, d), which `columns` needs. `narrow`
-        are blocks whose faces are given by orthonormal bases: which, and these (len, d, m)."""
-        self._groups, self._unit, self._narrow = groups, unit, narrow
-        self.dimension = np.full(n_blocks, d)
-        for which, rows in groups:
-            self.dimension[which] -= rows.shape[1]
-        for which, basis in narrow:
-            self.dimension[which] = basis.shape[2]
-
-    def _moments(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The groups in parts that take a moment to factor."""
-        for which, rows in self._groups:
-            k, d = rows.shape[1:]
-            work = 4 * d * max(k, 1) * max(k, d)
-            for part in budget.pieces(len(which), int(budget.PIECE * budget.RATE / work)):
-                yield which[part], rows[part]
-
-    @cached_property
-    def _bases(self) -> list[tuple[np.ndarray, int, np.ndarray]]:
-        """Blocks, the number k of their tight rows, and orthonormal bases of R^d (len, d, d): k
-        vectors that span these rows, then the direction of the block itself, then the rest."""
-        assert self._unit is not None
-        bases = []
-        for which, rows in self._moments():
-            spanned = np.concatenate([rows, self._unit[which][:, None, :]], axis=1)
-            Q = np.linalg.qr(spanned.transpose(0, 2, 1), mode="complete")[0]
-            bases.append((which, rows.shape[1], Q))
-        return bases
-
-    @cached_property
-    def _spans(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        if "_bases" in self.__dict__ or self.few:
-            return [(which, Q[:, :, :k]) for which, k, Q in self._bases if k]
-        return [
-            (which, np.linalg.qr(rows.transpose(0, 2, 1))[0])
-            for which, rows in self._moments()
-            if rows.shape[1]
-        ]
-
-    @property
-    def few(self) -> bool:
-        """Whether whole bases take no longer to find than calls for parts of them."""
-        return self._unit is not None and self._unit.size * self._unit.shape[1] <= FEW_ENTRIES
-
-    def columns(self, at: Linearisation, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
-        """X P^(1/2) by an orthonormal basis of each face, the direction of the block itself first:
-        (R, n), and the block of each, (R,)."""
-        d = X.shape[1]
-        bases, owner = [at.unit], [np.arange(len(at.on))]
-        for which, k, Q in self._bases:
-            if k + 1 < d:
-                rest = Q[:, :, k + 1 :] * np.sqrt(1 - at.ratio[which])[:, None, None]
-                bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
-                owner.append(np.repeat(which, d - k - 1))
-        for which, basis in self._narrow:
-            along = np.einsum("bdm,bd->bm", basis, at.unit[which])[:, :, None]
-            rest = basis @ np.linalg.qr(along, mode="complete")[0][:, :, 1:]
-            rest *= np.sqrt(1 - at.ratio[which])[:, None, None]
-            bases.append(rest.transpose(0, 2, 1).reshape(-1, d))
-            owner.append(np.repeat(which, rest.shape[2]))
-        return panels.multiply(np.concatenate(bases), X.T), np.concatenate(owner)
-
-    def bases(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Blocks, and orthonormal rows (len, dimension, d) that span their faces."""
-        for which, rows in self._moments():
-            every = np.linalg.qr(rows.transpose(0, 2, 1), mode="complete")[0]
-            yield which, every[:, :, rows.shape[1] :].transpose(0, 2, 1)
-        for which, basis in self._narrow:
-            yield which, basis.transpose(0, 2, 1)
-
-    def project(self, rows: np.ndarray) -> np.ndarray:
-        """Rows (a, d), one for each block, projected onto the spans of the faces."""
-        result = rows.copy()
-        for which, Q in self._spans:
-            part = Q.transpose(0, 2, 1) @ result[which][:, :, None]
-            result[which] -= (Q @ part)[:, :, 0]
-        for which, basis in self._narrow:
-            part = basis.transpose(0, 2, 1) @ result[which][:, :, None]
-            result[which] = (basis @ part)[:, :, 0]
-        return result
-
-
-class SparseFaces(Faces):
-    """The same for sparse rows, which enter by their Gram matrices."""
-
-    def __init__(self, X: csr_array, active: list[np.ndarray]) -> None:
-        """`active` are the tight rows of each block, indices into unit rows X."""
-        self.dimension = np.array([X.shape[1] - len(rows) for rows in active])
-        self._tight = [Span(X, rows) for rows in active]
-
-    def columns(self, at: Linearisation, X: Matrix) -> tuple[np.ndarray, np.ndarray]:
-        columns, owner = [at.unit @ X.T], [np.arange(len(at.on))]
-        rng = np.random.default_rng(0)
-        for b, unit in enumerate(at.unit):
-            budget.look()
-            m = self.dimension[b] - 1
-            if m > 0:  # the face is the range of its projection, of random vectors for instance
-                outside = self._tight[b].remove(rng.standard_normal((len(unit), m)))
-                rows = np.linalg.qr(outside - np.outer(unit, unit @ outside))[0].T
-                columns.append(np.sqrt(1 - at.ratio[b]) * (rows @ X.T))
-                owner.append(np.full(m, b))
-        return np.concatenate(columns), np.concatenate(owner)
-
-    def project(self, rows: np.ndarray) -> np.ndarray:
-        parts = []
-        for row, span in zip(rows, self._tight, strict=True):
-            budget.look()
-            parts.append(span.remove(row))
-        return np.array(parts).reshape(rows.shape)  # there may be none
-
-
 class System(Protocol):
     """I + S A S for one output."""
 
@@ -234,8 +101,7 @@ class System(Protocol):
 
 
 class FaceSystem:
-    """I + C'C for columns C (R, n), factored: R equations where R < n. These systems are too
-    ill-conditioned for a factor in single precision to be of use."""
+    """I + C'C for columns C (R, n), factored: R equations where R < n."""
 
     exact: ClassVar[bool] = True
 
@@ -267,20 +133,6 @@ def positive(factor: np.ndarray | None) -> np.ndarray:
     if factor is None:
         raise np.linalg.LinAlgError("a matrix of a Newton system is not positive definite")
     return factor
-
-
-def factor_shifted(K: np.ndarray) -> np.ndarray:
-    """The Cholesky factor of a positive definite matrix; the diagonal grows until rounding no
-    longer makes it indefinite."""
-    diagonal = K.diagonal().copy()
-    shift = 1e-6 if K.dtype == np.float32 else 1e-14
-    while shift < 1.0:
-        K.flat[:: len(K) + 1] = diagonal * (1 + shift)
-        factor = panels.cholesky(K.copy())
-        if factor is not None:
-            return factor
-        shift *= 10
-    raise np.linalg.LinAlgError("a matrix of a Newton system is far from positive definite")
 
 
 def conjugate_gradients(
@@ -616,6 +468,11 @@ class JointSystem:
         parts = [system.inverse(r[:, k]) for k, system in enumerate(self.systems)]
         return np.stack(parts, axis=1)
 
+    def is_solved(self, x: np.ndarray, b: np.ndarray, tol: float) -> bool:
+        """Whether the residual of x is at most tol ||b||, in the precision of these systems."""
+        residual = self.root.project(b - x - self.product(x))
+        return bool(np.linalg.norm(residual) <= tol * np.linalg.norm(b))
+
     def solve_directly(self, b: np.ndarray) -> np.ndarray:
         """Minimise x'(I + S A S) x / 2 - b'x over the x orthogonal to the span."""
         x = self.inverse(b)
@@ -664,6 +521,14 @@ class JointSolver:
         self._dense = False
         self._count_when_new = 0
         self._coupled_inverse: CoupledInverse | None = None
+        # of formed systems: a factor in single precision, and whether these did not suffice
+        self._kept: Preconditioner | None = None
+        self._double = False
+
+    def release(self) -> None:
+        """Let go of what is large and can be made again."""
+        if self._kept is not None and self._kept.size > MAX_KEPT:
+            self._kept = None
 
     def solve(
         self,
@@ -679,10 +544,35 @@ class JointSolver:
         formed = [system.columns for system in systems if isinstance(system, FaceSystem)]
         if len(formed) == len(systems):
             if root.unit is None:
-                return root.apply(joint.solve_directly(b))
+                return root.apply(self._formed(joint, formed, b, Accuracy(tol, error)))
             if _joint_is_cheaper([len(columns) for columns in formed], len(b)):
                 return root.apply(_solve_coupled(root, formed, b))
         return root.apply(self._by_iteration(joint.with_precision(tol), b, Accuracy(tol, error)))
+
+    def _formed(
+        self, joint: JointSystem, columns: list[np.ndarray], b: np.ndarray, accuracy: Accuracy
+    ) -> np.ndarray:
+        """Solve systems of faces: one that is large by iterations with a factor in single
+        precision, that of an earlier system as long as it serves, until that does not suffice."""
+        if self._double or len(columns) > 1 or min(columns[0].shape) < WORTHWHILE:
+            return joint.solve_directly(b)
+        system = SingleFaces(columns[0], self._kept)
+        single = replace(joint, systems=[system])
+        accuracy = Accuracy(min(max(accuracy.tol, SINGLE_PRECISION), PRECISE), accuracy.error)
+        if self._kept is not None:
+            x, _, done = self._iterate(single, b, accuracy, KEPT_ITERATIONS)
+            if done and joint.is_solved(x, b, 3 * accuracy.tol):
+                return x
+        try:
+            system.renew()
+            self._kept = system.preconditioner
+            x, _, done = self._iterate(single, b, accuracy, NEW_ITERATIONS)
+        except np.linalg.LinAlgError:
+            done = False
+        if done and joint.is_solved(x, b, 3 * accuracy.tol):
+            return x
+        self._double, self._kept = True, None
+        return joint.solve_directly(b)
 
     def _by_iteration(self, joint: JointSystem, b: np.ndarray, accuracy: Accuracy) -> np.ndarray:
         iterated = joint.iterated

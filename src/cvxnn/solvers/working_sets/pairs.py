@@ -18,7 +18,7 @@ from cvxnn.operators.base import PatternOperator
 from cvxnn.operators.ragged import RaggedOperator
 from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
-from cvxnn.solvers.newton.systems import Faces
+from cvxnn.solvers.newton.faces import Faces
 
 FAR = 1e12  # entries of X beyond this, or all below its inverse, are multiplied in double precision
 

@@ -16,7 +16,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from cvxnn import budget, panels
-from cvxnn.solvers.newton.systems import Faces, factor_shifted
+from cvxnn.solvers.newton.faces import Faces
+from cvxnn.solvers.newton.preconditioners import factor_shifted
 from cvxnn.solvers.working_sets.pairs import Pairs, norms
 from cvxnn.threads import cached_property
 
