@@ -9,8 +9,9 @@ gradient and fall linearly to zero. What counts at the end is the objective in d
 every neuron rescaled so that ||u_j|| = |a_j|, the best scale for the penalty.
 
 Gradients are written out and go run by run: the activations of one run stay in the cache, where
-those of ten as one tensor do not, and nothing is recorded for a backward pass. That takes a third
-of the time of automatic differentiation; the optimizers are PyTorch's own.
+those of ten as one tensor do not, and nothing is recorded for a backward pass. The weights of all
+runs are one tensor, so that a step of PyTorch's optimizers is one call. Together that takes a fifth
+of the time of automatic differentiation.
 """
 
 from __future__ import annotations
@@ -70,45 +71,58 @@ def descend(
     import torch
 
     torch.set_num_threads(1)
-    X, y = (torch.from_numpy(part.astype(np.float32)) for part in (task.X, task.y))
-    runs = [_start(task.X.shape[1], width, seed) for seed in seeds]
-    groups = [{"params": run, "lr": size} for run, size in zip(runs, sizes, strict=True)]
+    starts = [_start(task.X.shape[1], width, seed) for seed in seeds]
+    U, a = (torch.stack(parts) for parts in zip(*starts, strict=True))  # (runs, d, m), (runs, m)
+    gradient = _Gradient(task, U, a)
+    # one group for each step size that there is
+    groups = [
+        {"params": [part[i : i + 1] for part in (U, a)], "lr": size} for i, size in enumerate(sizes)
+    ]
+    if len(set(sizes.tolist())) == 1:
+        groups = [{"params": [U, a], "lr": float(sizes[0])}]
+    for i, group in enumerate(groups):
+        for part, of_all in zip(group["params"], (gradient.of_U, gradient.of_a), strict=True):
+            part.grad = of_all[i : i + len(part)]
     if method == "Adam":
-        optimizer: torch.optim.Optimizer = torch.optim.Adam(groups)
+        optimizer: torch.optim.Optimizer = torch.optim.Adam(groups, fused=True)
     else:
-        optimizer = torch.optim.SGD(groups, momentum=0.9)
+        optimizer = torch.optim.SGD(groups, momentum=0.9, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
-    gradient = _Gradient(task, X, y, width)
     with torch.no_grad():
         for _ in range(steps):
-            for run in runs:
-                gradient.at(*run)
+            gradient.renew()
             optimizer.step()
             schedule.step()
-        return np.array([objective(task, *run) for run in runs])
+        return np.array([objective(task, *run) for run in zip(U, a, strict=True)])
 
 
 class _Gradient:
-    """Of the objective; buffers are used again in every step."""
+    """Of the objective, at hidden weights U (runs, d, m) and output weights a (runs, m) that change
+    in place; buffers are used again in every step."""
 
-    def __init__(self, task: Task, X: torch.Tensor, y: torch.Tensor, width: int) -> None:
+    def __init__(self, task: Task, U: torch.Tensor, a: torch.Tensor) -> None:
         import torch
 
-        self.X, self.y, self.lam, self.squared = X, y, task.lam, task.loss == "squared"
-        self.active = torch.empty(len(X), width)
-        self.outer = torch.empty(len(X), width)
+        self.X, self.y = (torch.from_numpy(part.astype(np.float32)) for part in (task.X, task.y))
+        self.columns = self.X.T.contiguous()
+        self.lam, self.squared = task.lam, task.loss == "squared"
+        self.of_U, self.of_a = torch.zeros_like(U), torch.zeros_like(a)
+        self._runs = [part.unbind() for part in (U, a, self.of_U, self.of_a)]
+        self._active = torch.empty(len(self.X), U.shape[2])
+        self._moved = torch.empty(U.shape[1:])
 
-    def at(self, U: torch.Tensor, a: torch.Tensor) -> None:
-        """Put the gradient at hidden weights (d, m) and output weights (m,) beside them."""
+    def renew(self) -> None:
         import torch
 
-        H = torch.mm(self.X, U, out=self.active).clamp_(min=0)
-        z = H @ a
-        slope = z - self.y if self.squared else -self.y * torch.sigmoid(-self.y * z)
-        slope /= len(self.y)
-        a.grad = torch.add(H.T @ slope, a, alpha=self.lam)
-        torch.outer(slope, a, out=self.outer).mul_(H.sign_())  # H is 0 where a neuron is off
-        U.grad = torch.addmm(U, self.X.T, self.outer, beta=self.lam)
+        n, H, M = len(self.y), self._active, self._moved
+        for U, a, of_U, of_a in zip(*self._runs, strict=True):
+            torch.mm(self.X, U, out=H).relu_()
+            z = torch.mv(H, a)
+            slope = z - self.y if self.squared else -self.y * torch.sigmoid(-self.y * z)
+            torch.gt(H, 0, out=H)
+            torch.mm(self.columns * (slope / n), H, out=M)  # of U it is M a, and H'slope is U'M
+            torch.sum(U * M, 0, out=of_a).add_(a, alpha=self.lam)
+            torch.addcmul(self.lam * U, M, a, out=of_U)
 
 
 def _start(d: int, width: int, seed: int) -> list[torch.Tensor]:
