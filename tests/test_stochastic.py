@@ -12,7 +12,6 @@ from cvxnn.kernels import native
 from cvxnn.operators import ExpandedMatrix
 from cvxnn.solvers import choice
 from cvxnn.solvers.choice import choose_gated
-from cvxnn.solvers.stochastic import prox
 from extras import required
 from test_working_sets import TIGHT, make
 
@@ -51,24 +50,6 @@ def test_losses_of_batches_add_up_to_the_loss():
     assert np.mean(parts) == pytest.approx(loss.value(Z), rel=1e-12)
     part = loss.on_rows(rows[0]).gradient(Z[rows[0]])
     np.testing.assert_allclose(part, 4 * loss.gradient(Z)[rows[0]], rtol=1e-12)
-
-
-@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0])
-def test_the_prox_is_optimal_in_its_metric(spread):
-    """0 is in t u / ||u|| + h o (u - w), or ||h o w|| <= t where u = 0."""
-    rng = np.random.default_rng(0)
-    W, h = rng.standard_normal((200, 9)), np.exp(spread * rng.standard_normal(9))
-    sizes = np.linalg.norm(h * W, axis=1)
-    for t in np.quantile(sizes, [0.0, 0.5, 0.99, 1.0]):
-        U = prox(W.astype(np.float32), h, t).astype(float)
-        zero = ~np.any(U, axis=1)
-        assert np.all(sizes[zero] <= t * (1 + 1e-5))
-        assert np.all(sizes[~zero] >= t * (1 - 1e-5))
-        U, W_live = U[~zero], W[~zero]
-        length = np.linalg.norm(U, axis=1, keepdims=True)
-        slope = t * U / length + h * (U - W_live)
-        assert np.all(np.linalg.norm(slope, axis=1) <= 1e-3 * sizes[~zero])
-    np.testing.assert_array_equal(prox(W.astype(np.float32), h, 0.0), W.astype(np.float32))
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic", "softmax"])

@@ -17,6 +17,7 @@ from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.operators import Operator
 from cvxnn.patterns import Patterns
 from cvxnn.penalties import Penalty, make_penalty
+from cvxnn.problems.columns import Columns
 from cvxnn.problems.data import ProblemData, check_patterns
 from cvxnn.smooth import Smooth
 from cvxnn.validation import check_array, check_number, same_library
@@ -155,9 +156,9 @@ class ConvexProblem:
         about that, in words."""
         return U, ()
 
-    def with_fewer_columns(self) -> Self:
-        """The same problem in the coordinates `data.columns`, at most as many as there are rows."""
-        return type(self)._of(self.data.with_fewer_columns, self.lam)
+    def in_columns(self, columns: Columns) -> Self:
+        """The same problem in other coordinates, of `data.fewer_columns` for instance."""
+        return type(self)._of(self.data.in_columns(columns), self.lam)
 
     def with_lam(self, lam: float) -> Self:
         """The same problem at another penalty strength; the data are shared."""

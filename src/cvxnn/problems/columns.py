@@ -1,4 +1,4 @@
-"""Fewer columns for the same problem: X = Z V' with orthonormal columns V (d, r), Z (n, r).
+"""Other columns for the same problem: X = Z V' with orthonormal columns V (d, r), Z (n, r).
 
 Weights outside the span of the rows change no prediction and only cost norm. So U = V W, with
 [D_1 X ... D_p X] U = [D_1 Z ... D_p Z] W, the same norms, the same patterns and, for cones, the
@@ -9,6 +9,9 @@ The rows span fewer dimensions than there are columns where rows are fewer, or w
 on each other: indicators of categories beside a column of ones, pixels that are always black,
 embeddings of low rank. What counts as dependent is a matter of rounding (DEPENDENT); certificates
 are computed on X itself, so a wrong decision shows as a gap, never as a false bound.
+
+Principal axes are such columns too, as many as before. Methods that take gradient steps in a metric
+of the columns need fewer of them there, because the columns of Z are orthogonal.
 """
 
 from __future__ import annotations
@@ -26,7 +29,11 @@ PASSES = 100  # that a run is expected to make
 MAX_SPARSE_ROWS = 5000  # of which all products with each other are formed
 FEWER = 0.8  # of the columns, at most, are worth a change of coordinates
 DEPENDENT = 1e-14  # square of what is left of a column beside others, relative to the largest one
+POWERS = 5  # of X'X
 LEAST_COLUMNS = 16  # for which the rank is looked at
+# Of the passes, at least, are spared in principal axes, on pictures more than half of them; and of
+# the largest mean square in any direction, a mean over all of them that leaves something to gain.
+SPARED, UNLIKE = 0.15, 0.2
 SAMPLE = 2  # rows that are looked at first, in multiples of the columns
 
 
@@ -60,11 +67,71 @@ def _factor_columns(X: np.ndarray) -> tuple[np.ndarray, int]:
     return R, int(rank)
 
 
-class FewerColumns:
-    """The coordinates of weights in the span of the rows. V is formed for dense rows only; for
-    sparse ones it is X'L^-T, with L L' = X X'."""
+class Columns:
+    """The coordinates of weights in columns V: Z = X V."""
 
     Z: np.ndarray
+    V: np.ndarray
+
+    def restore(self, W: np.ndarray) -> np.ndarray:
+        """V W, block by block: (m, r, C) -> (m, d, C)."""
+        return _by_block(W, self._times_V)
+
+    def reduce(self, U: np.ndarray) -> np.ndarray:
+        """V'U, block by block: (m, d, C) -> (m, r, C)."""
+        return _by_block(U, self.coordinates)
+
+    def coordinates(self, columns: np.ndarray) -> np.ndarray:
+        """V' times vectors: (d, k) -> (r, k)."""
+        return self.V.T @ columns
+
+    def _times_V(self, columns: np.ndarray) -> np.ndarray:
+        return self.V @ columns
+
+
+class PrincipalAxes(Columns):
+    """The eigenvectors of X'X, for dense rows."""
+
+    @staticmethod
+    def pays(X: np.ndarray, p: int, C: int) -> bool:
+        """Whether the axes are of unlike size, and cost less than they spare, in the time that
+        there is."""
+        n, d = X.shape
+        work, saved = 3.0 * n * d * d + 10.0 * d**3, SPARED * PASSES * n * p * C * d
+        if n < d or d < LEAST_COLUMNS or saved < work or not budget.allows(work / budget.RATE):
+            return False
+        total = float(np.einsum("ij,ij->", X, X, dtype=np.float64))
+        return 0 < total / d < UNLIKE * largest_square(X) < np.inf
+
+    def __init__(self, X: Array) -> None:
+        data = to_numpy(X).astype(np.float64, copy=False)
+        n, d = data.shape
+        budget.doing(f"finding {d} principal axes", (2.0 * n * d * d + 10.0 * d**3) / budget.RATE)
+        squares, V = np.linalg.eigh(panels.gram(np.ascontiguousarray(data.T)))
+        kept = np.flatnonzero(squares > DEPENDENT * squares[-1])[::-1]
+        self.V = np.ascontiguousarray(V[:, kept])
+        self.Z = panels.multiply(data, self.V)
+
+
+def largest_square(X: Array) -> float:
+    """The largest eigenvalue of X'X, from below: no more than its size is asked for."""
+    v = np.random.default_rng(0).standard_normal(X.shape[1])
+    size = 0.0
+    for _ in range(POWERS):
+        v = np.asarray(X.T @ (X @ (v / max(_length(v), 1e-300))), dtype=float)
+        size = _length(v)
+    return size
+
+
+def _length(v: np.ndarray) -> float:
+    """The norm, also of entries whose squares are beyond the range of numbers."""
+    unit = max(float(np.max(np.abs(v))), 1e-300)
+    return unit * float(np.linalg.norm(v / unit))
+
+
+class FewerColumns(Columns):
+    """As many columns as the rows span. V is formed for dense rows only; for sparse ones it is
+    X'L^-T, with L L' = X X'."""
 
     @staticmethod
     def pays(n: int, d: int, p: int, C: int, *, span: int, sparse: bool) -> bool:
@@ -90,30 +157,21 @@ class FewerColumns:
             return
         budget.doing(f"factoring {n} x {d} numbers", _work(n, d, min(n, d)) / budget.RATE)
         if n < d:
-            self._V, R = qr(data.T, mode="economic", check_finite=False)
+            self.V, R = qr(data.T, mode="economic", check_finite=False)
             self.Z = np.ascontiguousarray(R.T)
         else:
             R, rank = _factor_columns(data)
-            self._V = qr(R[: max(rank, 1)].T, mode="economic", check_finite=False)[0]
-            self.Z = panels.multiply(data, self._V)
-
-    def restore(self, W: np.ndarray) -> np.ndarray:
-        """V W, block by block: (m, r, C) -> (m, d, C)."""
-        return _by_block(W, self._times_V)
-
-    def reduce(self, U: np.ndarray) -> np.ndarray:
-        """V'U, block by block: (m, d, C) -> (m, r, C)."""
-        return _by_block(U, self.coordinates)
+            self.V = qr(R[: max(rank, 1)].T, mode="economic", check_finite=False)[0]
+            self.Z = panels.multiply(data, self.V)
 
     def coordinates(self, columns: np.ndarray) -> np.ndarray:
-        """V' times vectors: (d, k) -> (r, k)."""
         if self._X is None:
-            return self._V.T @ columns
+            return super().coordinates(columns)
         return solve_triangular(self.Z, self._X @ columns, lower=True)
 
     def _times_V(self, columns: np.ndarray) -> np.ndarray:
         if self._X is None:
-            return self._V @ columns
+            return super()._times_V(columns)
         return self._X.T @ solve_triangular(self.Z, columns, lower=True, trans="T")
 
 

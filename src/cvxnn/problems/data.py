@@ -13,7 +13,7 @@ from cvxnn.losses import LOSSES, Loss, LossChoice, make_loss
 from cvxnn.operators import PatternOperator, expanded_matrix
 from cvxnn.patterns import Patterns, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty
-from cvxnn.problems.columns import FewerColumns, span_bound
+from cvxnn.problems.columns import Columns, FewerColumns, PrincipalAxes, span_bound
 from cvxnn.problems.sizes import check_size
 from cvxnn.threads import cached_property
 from cvxnn.validation import check_flag, check_targets, name_of
@@ -59,15 +59,26 @@ class ProblemData:
         return span_bound(self.operator.rows())
 
     @cached_property
-    def columns(self) -> FewerColumns:
+    def fewer_columns(self) -> FewerColumns:
         """Coordinates in the span of the rows; see `FewerColumns.pays`."""
         return FewerColumns(self.operator_double.rows())
 
     @cached_property
-    def with_fewer_columns(self) -> ProblemData:
+    def principal_axes(self) -> PrincipalAxes:
+        """See `PrincipalAxes.pays`."""
+        return PrincipalAxes(self.operator_double.rows())
+
+    @cached_property
+    def _changed(self) -> dict[Columns, ProblemData]:
+        return {}
+
+    def in_columns(self, columns: Columns) -> ProblemData:
         """The same data in these coordinates."""
-        operator = expanded_matrix(self.columns.Z, self.patterns.bits)
-        return replace(self, operator=operator, column_scale=np.ones(operator.d))
+        if columns not in self._changed:
+            operator = expanded_matrix(columns.Z, self.patterns.bits)
+            scale = np.ones(operator.d)
+            self._changed[columns] = replace(self, operator=operator, column_scale=scale)
+        return self._changed[columns]
 
     @cached_property
     def kernel_factor(self) -> KernelFactor:

@@ -20,6 +20,7 @@ from cvxnn.networks import ReLUNetwork
 from cvxnn.operators import Operator, SignedMatrix
 from cvxnn.patterns import Patterns
 from cvxnn.problems.base import ConvexProblem
+from cvxnn.problems.columns import Columns
 from cvxnn.problems.data import ProblemData
 from cvxnn.problems.gated import CGReLU
 from cvxnn.problems.sizes import check_size
@@ -47,7 +48,7 @@ class CReLU(ConvexProblem):
     """
 
     kind = "C-ReLU"
-    _fewer_columns: Cones | None = None  # the cones in fewer columns
+    _other_cones: tuple[Columns, Cones] | None = None  # the cones in other columns
 
     def __init__(
         self,
@@ -110,14 +111,15 @@ class CReLU(ConvexProblem):
         problem._pose_over(gated.data, gated.lam, "keep", stacklevel=3)
         return problem
 
-    def with_fewer_columns(self) -> Self:
-        other, data = type(self).__new__(type(self)), self.data.with_fewer_columns
+    def in_columns(self, columns: Columns) -> Self:
+        other, data = type(self).__new__(type(self)), self.data.in_columns(columns)
         other._pose(data, self.lam)
-        if self._fewer_columns is None:
+        if self._other_cones is None or self._other_cones[0] is not columns:
             gates = self.cones.gates
-            gates = None if gates is None else self.data.columns.coordinates(gates)
-            self._fewer_columns = Cones(data.operator_double.rows(), self.patterns.mask, gates)
-        other.cones, other.notes, other.singular = self._fewer_columns, self.notes, self.singular
+            gates = None if gates is None else columns.coordinates(gates)
+            cones = Cones(data.operator_double.rows(), self.patterns.mask, gates)
+            self._other_cones = columns, cones
+        other.cones, other.notes, other.singular = self._other_cones[1], self.notes, self.singular
         return other
 
     @property

@@ -18,10 +18,10 @@ from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.choice import choose_gated, suits_working_sets
+from cvxnn.solvers.columns import in_better_columns
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
 from cvxnn.solvers.direct import LSMR, Direct
-from cvxnn.solvers.fewer_columns import InFewerColumns
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.results import (
     NotConvergedError,
@@ -136,8 +136,7 @@ def solve(
             file = RunFile(checkpoint, problem, method, stop, interval)
         run = Run(problem, tol, stop, most, spent, callback, file)
         spent.on_silence = None if callback is None else run.sign_of_life
-        reducible = isinstance(method, Newton | WorkingSets | Stochastic | RFISTA) and stop == "gap"
-        way = InFewerColumns(method) if reducible and InFewerColumns.pays(problem) else method
+        way = in_better_columns(method, problem) if stop == "gap" else method
         solution = run.finish(method, *run.to_the_end(run.steps(way, start, state)))
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":

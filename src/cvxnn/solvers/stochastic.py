@@ -9,9 +9,9 @@ passes over shuffled rows
     U_i^k = argmin_u  step lam ||u|| + 1/2 sum_j h_j (u_j - U_ij^k)^2.
 
 The metric is that of Adam, but shared by all patterns and classes: the penalty is the same for all
-of them, and its prox is then one root of one variable for each group (`prox`). The prox is taken
-every few steps, for all of them at once. The step grows at first, then falls linearly to zero,
-which averages out the noise of the batches.
+of them, and its prox is then one root of one variable for each group (shrinkage.py). The prox is
+taken every few steps, for all of them at once. The step grows at first, then falls linearly to
+zero, which averages out the noise of the batches.
 
 All of that is in single precision, and nothing is proven of it: it is a start. The working sets
 take over and stop on their certificate.
@@ -30,13 +30,13 @@ from cvxnn import budget
 from cvxnn.arrays import Array, to_numpy
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, Working
+from cvxnn.solvers.shrinkage import shrink_in_metric
 from cvxnn.solvers.working_sets.method import WorkingSets
 from cvxnn.validation import check_integer, check_number
 
 MEMORY, METRIC_MEMORY = 0.9, 0.999  # of the gradient, and of its squares
 WARM_UP = 0.1  # the share of all steps in which the step grows
 EVERY = 4  # steps between two proxes
-ROOT_STEPS = 4  # of the search in `prox`, which starts close and converges quadratically
 SHOWN = 20  # batches between two points that are handed out
 SMALL = 1e-12  # of the metric, relative to its largest entry
 
@@ -175,7 +175,8 @@ class _Steps:
         self.owed += step
         if self.taken % EVERY == 0 or self.taken == self.total:
             shape = self.U.shape
-            self.U = prox(self.U.reshape(-1, shape[2]), h, self.owed * self.lam).reshape(shape)
+            rows = self.U.reshape(-1, shape[2])
+            self.U = shrink_in_metric(rows, self.owed * self.lam, h).reshape(shape)
             self.owed = 0.0
 
     def _metric(self, G: np.ndarray) -> np.ndarray:
@@ -191,36 +192,3 @@ class _Steps:
         self.bias_squares += (1 - METRIC_MEMORY) * float(np.mean(slope**2))
         h = math.sqrt(self.bias_squares / (1 - METRIC_MEMORY**self.taken))
         self.bias = self.bias - self.of_bias * step / max(h, 1e-30) * self.bias_momentum
-
-
-def prox(W: np.ndarray, h: np.ndarray, threshold: float) -> np.ndarray:
-    """argmin_u  t ||u|| + 1/2 sum_j h_j (u_j - w_j)^2 for every row w of W (K, d), in float32.
-
-    It is zero where ||h o w|| <= t. Elsewhere u = h o w / (h + t / r) with its norm r, the root of
-    F(r) = ||h o w / (h r + t)|| = 1. Newton's method for 1/F = 1 takes few steps, because 1/F is
-    nearly linear.
-    """
-    h, t = h.astype(np.float32), np.float32(threshold)
-    scaled = W * h
-    size = _norms(scaled)
-    result = np.zeros_like(W)
-    live = np.flatnonzero(size > t)
-    if t == 0 or len(live) == 0:
-        return W if t == 0 else result
-    scaled = scaled[live]
-    r = np.maximum(1 - t / size[live], np.float32(1e-6)) * _norms(W[live])
-    for _ in range(ROOT_STEPS):
-        below = np.multiply.outer(r, h)
-        below += t
-        parts = scaled / below
-        value = _norms(parts)
-        parts *= parts
-        parts /= below
-        slope = parts @ h / value  # -F'
-        r = np.maximum(r + (value - 1) * value / slope, np.float32(1e-30))
-    result[live] = scaled / (h + (t / r)[:, None])
-    return result
-
-
-def _norms(rows: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))

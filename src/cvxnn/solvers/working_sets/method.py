@@ -7,7 +7,8 @@ zero and whose correlation is below the limit leave the sets, and those that exc
 in. Momentum goes on: new pairs have had the weight zero all along.
 
 Products are in single precision; weights, predictions and the loss are in double. An output bias is
-a variable of its own in here, with the step of the loss's own curvature. Once the gap is small, the
+a variable of its own in here, with the step of the loss's own curvature; steps are in the metric of
+the columns (pairs.py). Once the gap is small, the
 weights that are not zero have settled, and the objective is smooth in them: Newton steps, by
 conjugate gradients with the Hessian's diagonal blocks as preconditioner, end the run, with a few
 iterations of R-FISTA in between that correct the support.
@@ -26,10 +27,12 @@ from cvxnn.arrays import Array, to_numpy
 from cvxnn.certificates import lower_bound_of
 from cvxnn.memory import DOUBLE
 from cvxnn.problems import CReLU
+from cvxnn.problems.columns import largest_square
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Iterate, Snapshot, StalledError, Working
 from cvxnn.solvers.newton.method import Newton
-from cvxnn.solvers.working_sets.pairs import ConeBlocks, FreeBlocks, norms
+from cvxnn.solvers.shrinkage import norms
+from cvxnn.solvers.working_sets.pairs import ConeBlocks, FreeBlocks
 from cvxnn.solvers.working_sets.support import Point, Support
 from cvxnn.validation import check_integer, check_number
 
@@ -212,11 +215,8 @@ class _Run:
 
     def _scales(self, curvature: float | None) -> tuple[float, float]:
         """The weight of the bias in the metric, and the curvature to start from."""
-        X, n = self.blocks.single.rows(), self.blocks.operator.n
-        v = np.random.default_rng(0).standard_normal(X.shape[1])
-        for _ in range(5):  # powers of X'X: no more than an order of magnitude is asked for
-            v = np.asarray(X.T @ (X @ (v / max(_length(v), 1e-300))), dtype=float)
-        largest = max(2.5 * _length(v) / n, 1e-300)
+        n = self.blocks.operator.n
+        largest = max(2.5 * largest_square(self.blocks.single.rows()) / n, 1e-300)
         return 1.0 / largest, largest if curvature is None else curvature
 
     # -- certificates and working sets
@@ -298,12 +298,13 @@ class _Run:
         # in single precision rounding would hide the bound of a small step
         pairs = self.pairs if self.gap > self.settings.newton_below else self.pairs.in_double()
         x, y, lam, with_bias = self.x, self.y, self.lam, self.problem.output_bias
+        metric = self.blocks.metric
         for _ in range(count):
             at_y, theta = self.plain.evaluate(y.Z)
             G, of_bias = pairs.adjoint(theta), theta.sum(axis=0) * with_bias
             for _ in range(MAX_TRIALS):
                 L = self.curvature
-                rows = self.blocks.prox(pairs, y.rows - G / L, lam / L)
+                rows = self.blocks.prox(pairs, y.rows - G / (L * metric), lam / L)
                 bias = y.bias - of_bias / (L * self.bias_scale)
                 new = Point(rows, bias, pairs.forward(rows) + bias)
                 change, of_bias_change = rows - y.rows, bias - y.bias
@@ -317,7 +318,7 @@ class _Run:
             else:
                 raise StalledError("the line search found no step: rounding")
             uphill = (
-                float(np.vdot(change, rows - x.rows))
+                float(np.vdot(change * metric, rows - x.rows))
                 + self.bias_scale * float(of_bias_change @ (bias - x.bias))
                 < 0
             )
@@ -334,7 +335,8 @@ class _Run:
         self.taken += count
 
     def _squares(self, rows: np.ndarray, bias: np.ndarray) -> float:
-        return float(np.vdot(rows, rows)) + self.bias_scale * float(bias @ bias)
+        size = float(np.vdot(rows * self.blocks.metric, rows))
+        return size + self.bias_scale * float(bias @ bias)
 
     def _objective(self, point: Point) -> float:
         return self.plain.value(point.Z) + self.lam * float(norms(point.rows).sum())
@@ -430,12 +432,6 @@ class _Run:
         kept = [its[live[part]] for its, part in zip(self.pairs.blocks, parts, strict=True)]
         self._change_pairs(kept, np.flatnonzero(live))
         self.y, self.t = self.x, 1.0
-
-
-def _length(v: np.ndarray) -> float:
-    """The norm, also of entries whose squares are beyond the range of numbers."""
-    unit = max(float(np.max(np.abs(v))), 1e-300)
-    return unit * float(np.linalg.norm(v / unit))
 
 
 def _momentum(t: float) -> tuple[float, float]:

@@ -16,10 +16,16 @@ from cvxnn.cones.projection import ActiveRows
 from cvxnn.cones.screening import LastProjections
 from cvxnn.operators.base import PatternOperator
 from cvxnn.operators.ragged import RaggedOperator
+from cvxnn.patterns import column_norms
 from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.newton.faces import Faces
+from cvxnn.solvers.shrinkage import norms, shrink, shrink_in_metric
 
+# Of the metric, in units of its largest entry. Columns that are smaller still matter little, and
+# what rows there are of them may be far from the mean that the metric is about.
+LEAST = 1e-2
+ALIKE = 0.5  # metrics whose entries are all above this are left alone
 FAR = 1e12  # entries of X beyond this, or all below its inverse, are multiplied in double precision
 
 
@@ -54,7 +60,12 @@ class Pairs(NamedTuple):
 
 
 class FreeBlocks:
-    """Blocks without constraints."""
+    """Blocks without constraints.
+
+    metric : (d,), in which steps are taken: the mean squares of the columns, relative to the
+        largest one. The curvature along a column is proportional to them, and so columns that are
+        small, such as all principal axes of pictures but a few, take longer steps.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -64,14 +75,20 @@ class FreeBlocks:
         safe = 1 / FAR <= largest <= FAR
         self.dtype: type = np.float32 if safe else np.float64
         self.single = self.operator.in_single() if safe else self.operator
+        self.metric = self._metric()
+
+    def _metric(self) -> np.ndarray:
+        size = column_norms(self.operator.rows())
+        metric = np.maximum((size / size.max()) ** 2, LEAST)
+        return metric if metric.min() < ALIKE else np.ones_like(metric)
 
     def pairs(self, blocks: list[np.ndarray]) -> Pairs:
         """A working set."""
         return Pairs.of(self.operator, blocks, self.dtype)
 
     def prox(self, pairs: Pairs, points: np.ndarray, threshold: float) -> np.ndarray:
-        """Of `threshold` times the norms, and of the cones if there are any."""
-        return shrink(points, threshold)
+        """Of `threshold` times the norms, and of the cones if there are any, in the metric."""
+        return shrink_in_metric(points, threshold, self.metric)
 
     def correlation(self, Theta: np.ndarray) -> np.ndarray:
         """What the dual constraint bounds, from products in single precision: (blocks, d, C)."""
@@ -101,6 +118,9 @@ class ConeBlocks(FreeBlocks):
         self._of_points = LastProjections.none(self.cones, 0)
         m, _, C = problem.weight_shape
         self._of_correlations = LastProjections.none(self.cones, m * C)  # flat, class last
+
+    def _metric(self) -> np.ndarray:
+        return np.ones(self.operator.d)  # projections onto cones are in no other one
 
     @property
     def active(self) -> ActiveRows:
@@ -139,11 +159,3 @@ class ConeBlocks(FreeBlocks):
             which = np.flatnonzero(count == k)
             groups.append((which, self.cones.X[active.rows[which, :k]]))
         return Faces(groups, len(count), self.operator.d)
-
-
-def norms(rows: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
-
-
-def shrink(rows: np.ndarray, by: float) -> np.ndarray:
-    return rows * np.maximum(1 - by / np.maximum(norms(rows), 1e-300), 0.0)[:, None]

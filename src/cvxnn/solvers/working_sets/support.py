@@ -18,7 +18,8 @@ from scipy.sparse import issparse
 from cvxnn import budget, panels
 from cvxnn.solvers.newton.faces import Faces
 from cvxnn.solvers.newton.preconditioners import factor_shifted
-from cvxnn.solvers.working_sets.pairs import Pairs, norms
+from cvxnn.solvers.shrinkage import norms
+from cvxnn.solvers.working_sets.pairs import Pairs
 from cvxnn.threads import cached_property
 
 RIDGE = 1e-3  # of the preconditioner's diagonal, relative

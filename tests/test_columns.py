@@ -1,12 +1,14 @@
-"""Problems whose rows span less than all columns are solved in that span, and certified on X."""
+"""Problems are solved in columns where that is quicker, fewer or principal axes, and certified on
+X."""
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
 import cvxnn
-from cvxnn.problems.columns import FewerColumns, span_bound
-from cvxnn.solvers.fewer_columns import InFewerColumns
+from cvxnn.problems.columns import FewerColumns, PrincipalAxes, span_bound
+from cvxnn.solvers import columns as ways
+from cvxnn.solvers.columns import axes_pay, fewer_pay
 
 N, D, P = 30, 150, 20
 
@@ -49,7 +51,7 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("repeat", [False, True])
 def test_coordinates_are_those_of_an_isometry(sparse, repeat):
     problem = make(sparse=sparse, repeat=repeat)
-    columns, X = problem.data.columns, problem.operator.rows()
+    columns, X = problem.data.fewer_columns, problem.operator.rows()
     X = X.toarray() if sparse else X
     W = np.random.default_rng(1).standard_normal((4, N, 2))
     W[1] = 0
@@ -83,9 +85,10 @@ def test_coordinates_are_those_of_an_isometry(sparse, repeat):
 )
 def test_the_optimum_is_the_same(kind, loss, settings, monkeypatch):
     problem = make(kind, loss, **settings)
-    assert InFewerColumns.pays(problem)
+    assert fewer_pay(problem)
     ours = cvxnn.solve(problem, tol=1e-6)
-    monkeypatch.setattr(InFewerColumns, "pays", lambda problem: False)
+    monkeypatch.setattr(ways, "fewer_pay", lambda problem: False)
+    monkeypatch.setattr(ways, "axes_pay", lambda problem: False)
     theirs = cvxnn.solve(problem, tol=1e-6)
     assert ours.converged
     assert theirs.converged
@@ -114,9 +117,9 @@ def test_a_warm_start_and_a_path_go_along(counted):
 
 
 def test_other_penalties_and_small_savings_are_left_alone(counted):
-    assert not InFewerColumns.pays(make(penalty="l1"))
-    assert not InFewerColumns.pays(make(penalty="feature"))
-    assert not InFewerColumns.pays(make().with_lam(0))
+    assert not fewer_pay(make(penalty="l1"))
+    assert not fewer_pay(make(penalty="feature"))
+    assert not fewer_pay(make().with_lam(0))
     assert not FewerColumns.pays(1000, 1100, 500, 1, span=1000, sparse=False)
     assert not FewerColumns.pays(1000, 500, 500, 1, span=500, sparse=False)
     assert FewerColumns.pays(1000, 500, 500, 1, span=300, sparse=False)
@@ -165,7 +168,7 @@ def test_columns_of_unlike_units_keep_their_part():
 
 def test_squares_do_not_depend_on_coordinates():
     problem = make(loss="logistic", rank=10, penalty="l2")
-    assert InFewerColumns.pays(problem)
+    assert fewer_pay(problem)
     solution = cvxnn.solve(problem, "rfista", tol=1e-5)
     assert solution.converged
     oracle = cvxnn.solve(problem, "cvxpy", tol=1e-6)
@@ -177,3 +180,70 @@ def test_weights_are_restored_only_for_certificates(monkeypatch):
     monkeypatch.setattr(FewerColumns, "restore", lambda s, W: (calls.append(1), restore(s, W))[1])
     solution = cvxnn.solve(make(), tol=1e-6)
     assert solution.n_iter > len(calls)
+
+
+# ---- principal axes
+
+
+def correlated(loss="softmax", kind=cvxnn.CGReLU, **settings):
+    """Rows whose columns share most of their variance, as pixels do."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 20)) @ np.diag(np.logspace(0, -1.5, 20))
+    X = X @ np.linalg.qr(rng.standard_normal((20, 20)))[0]
+    scores = np.maximum(X @ rng.standard_normal((20, 6)), 0) @ rng.standard_normal((6, 3))
+    Y = np.eye(3)[np.argmax(scores - scores.mean(axis=0), axis=1)]
+    if loss != "softmax":
+        Y = 2 * Y - 1
+    draw = {name: settings.get(name, False) for name in ("bias", "normalize")}
+    patterns = cvxnn.sample_patterns(X, 40, random_state=0, **draw)
+    problem = kind(X, Y, patterns, 1.0, loss=loss, **settings)
+    return problem.with_lam(0.01 * cvxnn.lambda_max(problem))
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [
+        ("softmax", {}),
+        ("softmax", {"output_bias": True, "bias": True}),
+        ("logistic", {"output_bias": True}),
+        ("squared", {"bias": True}),
+    ],
+)
+def test_the_optimum_in_principal_axes_is_the_same_and_takes_fewer_steps(
+    loss, settings, monkeypatch
+):
+    problem = correlated(loss, **settings)
+    assert axes_pay(problem)
+    ours = cvxnn.solve(problem, "working-sets", tol=1e-6)
+    monkeypatch.setattr(ways, "axes_pay", lambda problem: False)
+    theirs = cvxnn.solve(problem, "working-sets", tol=1e-6)
+    assert ours.converged
+    assert theirs.converged
+    assert ours.certificate.objective == pytest.approx(theirs.certificate.objective, rel=3e-6)
+    assert cvxnn.verify(ours).agrees
+    first = [next(g.n_products for g in s.history if g.relative_gap < 1e-2) for s in (ours, theirs)]
+    assert first[0] < first[1]
+
+
+def test_axes_are_orthogonal_and_as_many_as_the_rank():
+    X = correlated().operator.rows()
+    axes = PrincipalAxes(np.hstack([X, X @ np.ones((20, 3))]))
+    assert axes.V.shape == (23, 20)
+    np.testing.assert_allclose(axes.V.T @ axes.V, np.eye(20), atol=1e-12)
+    products = axes.Z.T @ axes.Z
+    sizes = np.diagonal(products)
+    np.testing.assert_allclose(products, np.diag(sizes), atol=1e-10 * sizes[0])
+    assert np.all(np.diff(sizes) <= 0)
+
+
+def test_axes_that_spare_nothing_are_not_looked_for():
+    rng = np.random.default_rng(0)
+    alike = rng.standard_normal((300, 20))
+    unlike = alike * np.logspace(0, -1.5, 20)
+    assert PrincipalAxes.pays(unlike, 40, 3)
+    assert not PrincipalAxes.pays(alike, 40, 3)
+    assert not PrincipalAxes.pays(unlike, 1, 1)  # costs more than it spares
+    assert not PrincipalAxes.pays(unlike[:10], 40, 3)
+    assert not PrincipalAxes.pays(np.zeros((300, 20)), 40, 3)
+    assert not axes_pay(correlated(kind=cvxnn.CReLU))
+    assert not axes_pay(correlated(penalty="l1"))

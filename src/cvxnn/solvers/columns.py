@@ -1,0 +1,120 @@
+"""A method that works in other columns of a problem (problems/columns.py), behind its back.
+
+Iterates are handed on with the way back to the weights of the problem, on whose X certificates are
+computed: what the change of coordinates loses by rounding shows there, and the method goes on
+without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from cvxnn.arrays import Array, to_numpy
+from cvxnn.certificates import lower_bound_of
+from cvxnn.problems import ConvexProblem
+from cvxnn.problems.columns import Columns, FewerColumns, PrincipalAxes
+from cvxnn.protocols import Problem
+from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
+from cvxnn.solvers.newton.method import Newton
+from cvxnn.solvers.rfista import RFISTA
+from cvxnn.solvers.run import STALL_ITERATIONS
+from cvxnn.solvers.stochastic import Stochastic
+from cvxnn.solvers.working_sets.method import WorkingSets
+from cvxnn.validation import offers
+
+ENOUGH = 0.1  # of the tolerance: a smaller gap in other columns should have ended the run
+
+
+def in_better_columns(method: Solver, problem: Any) -> Solver:
+    """The method in columns where it is quicker, or as it is."""
+    if isinstance(method, WorkingSets | Stochastic) and axes_pay(problem):
+        return InColumns(method, problem.data.principal_axes)
+    if isinstance(method, Newton | WorkingSets | Stochastic | RFISTA) and fewer_pay(problem):
+        return InColumns(method, problem.data.fewer_columns)
+    return method
+
+
+def axes_pay(problem: Any) -> bool:
+    """Whether a method that takes steps in a metric is quicker in principal axes. Cones are in the
+    plain metric."""
+    return bool(
+        problem.kind == "C-GReLU"
+        and _can_change(problem)
+        and not problem.operator.is_sparse
+        and PrincipalAxes.pays(
+            problem.operator.rows(), len(problem.patterns), problem.loss.Y.shape[1]
+        )
+    )
+
+
+def fewer_pay(problem: Any) -> bool:
+    """Whether there is something to be won in fewer columns. Sparse cones stay sparse."""
+    operator = problem.operator
+    sizes = operator.n, operator.d, len(problem.patterns), problem.loss.Y.shape[1]
+    return bool(
+        _can_change(problem)
+        and not (operator.is_sparse and problem.kind == "C-ReLU")
+        # what could be won at best, before the rank is looked at
+        and FewerColumns.pays(*sizes, span=1, sparse=operator.is_sparse)
+        and FewerColumns.pays(*sizes, span=problem.data.span, sparse=operator.is_sparse)
+    )
+
+
+def _can_change(problem: Any) -> bool:
+    """Norms of neurons and squares do not change with the coordinates; other penalties do."""
+    operator, penalty = problem.operator, problem.penalty
+    return bool(
+        isinstance(problem, ConvexProblem)
+        and problem.lam > 0
+        and operator.in_numpy
+        and operator.in_memory
+        and (offers(penalty, "neuron_norms") or offers(penalty, "squared_norm"))
+    )
+
+
+@dataclass(frozen=True)
+class InColumns:
+    """The method on the problem in other columns, then on the problem if it has to be."""
+
+    name: ClassVar[str] = "other columns"
+    default_max_iter: ClassVar[dict[str, int]] = {}
+
+    method: Solver
+    columns: Columns
+
+    @property
+    def patience(self) -> int:
+        return getattr(self.method, "patience", STALL_ITERATIONS)
+
+    def iterates(
+        self, problem: Any, start: Array, stop: str, state: Any, tol: float
+    ) -> Iterator[Iterate | Working]:
+        columns = self.columns
+        changed = problem.in_columns(columns)
+        W = begin = changed.check_weights(columns.reduce(to_numpy(start)))
+
+        def restore(W: Array) -> Array:
+            return problem.check_weights(columns.restore(to_numpy(W)))
+
+        try:
+            for iterate in self.method.iterates(changed, begin, stop, state, tol):
+                if isinstance(iterate, Working):
+                    yield iterate if iterate.U is None else replace(iterate, U=restore(iterate.U))
+                    continue
+                W = iterate.U
+                # coordinates do not last, and so a run goes on from its best weights
+                yield replace(iterate, restore=restore, snapshot=None)
+                if _gap(changed, iterate) <= ENOUGH * tol:
+                    break  # and yet the run goes on: what is missing is lost by rounding
+        except StalledError:
+            pass
+        yield from self.method.iterates(problem, restore(W), stop, None, tol)
+
+
+def _gap(problem: Problem, iterate: Iterate) -> float:
+    """The relative gap in these columns."""
+    objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
+    bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)
+    return (objective - bound) / max(objective, 1e-300)
