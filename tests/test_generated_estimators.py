@@ -338,3 +338,10 @@ def test_what_cannot_be_generated_is_refused():
         cvxnn.ReLURegressor(**GENERATE, prove="surely").fit(X, y)
     with pytest.raises(TooLargeError, match="to generate patterns on 60 rows"):
         cvxnn.GatedReLURegressor(**GENERATE, max_memory=1000).fit(X, y)
+
+
+def test_a_proof_that_was_asked_for_and_cannot_be_had_is_a_warning():
+    X, y = np.random.default_rng(0).standard_normal((60, 9)), np.arange(60) % 7
+    with pytest.warns(UserWarning, match="nothing is proven over all patterns: rows span"):
+        model = cvxnn.ReLURegressor(0.01, **GENERATE, prove=True).fit(X, y)
+    assert not model.bound_.over_all_patterns

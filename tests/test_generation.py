@@ -12,12 +12,15 @@ from scipy.optimize import nnls
 from scipy.sparse import csr_array
 
 import cvxnn
+from cvxnn import budget
+from cvxnn.bounds import choice
 from cvxnn.bounds.base import Neurons, Units
 from cvxnn.bounds.enumeration import Enumeration
 from cvxnn.generation.cells import consolidated, gates_near, network_of, over_units, units_of
 from cvxnn.generation.kinks import polish
 from cvxnn.generation.method import generate
 from cvxnn.generation.pricing import DEEP, QUICK, Effort, Pricing
+from cvxnn.generation.rounds import Round
 from cvxnn.generation.sliding import Sliding, _Descent
 from cvxnn.solvers.results import Status
 from extras import needs
@@ -523,3 +526,48 @@ def test_a_semidefinite_proof_has_its_own_dual_point():
     )
     assert result.bound.over_all_patterns
     assert result.bound.lower_bound >= alone.lower_bound * (1 - 1e-6)
+
+
+def test_it_says_why_nothing_is_proven_over_all_patterns(
+    medium: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = medium
+    wide = np.random.default_rng(1).standard_normal((80, 9))
+    weak = cvxnn.train(wide, y, 0.02)
+    assert "rows span 10 dimensions, where trees of cones go up to 7" in weak.unproven
+    assert "times too weak for a relaxation" in weak.unproven
+    assert f"nothing is proven over all patterns: {weak.unproven}" in weak.message
+    monkeypatch.setattr(choice, "installed", lambda: False)
+    strong = cvxnn.train(wide, y, 0.3 * cvxnn.lambda_max(posed(wide, y, 1.0)))
+    assert "pip install 'cvxnn[cvx]'" in strong.unproven
+    assert cvxnn.train(wide, y, 0.02, prove="none").unproven == ""
+    assert cvxnn.train(X, y, 0.1).unproven == ""
+    stopped = cvxnn.train(X, y, 0.02, callback=lambda one: True)
+    assert stopped.unproven == "the run ended before its proof"
+
+
+def test_a_proof_tells_that_it_goes_on_and_can_be_stopped(
+    medium: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = medium
+    monkeypatch.setattr(budget, "SILENCE", 0.0)
+    told: list[Round] = []
+
+    def stop(one: Round) -> bool:
+        told.append(one)
+        return one.note == "proving"
+
+    result = cvxnn.train(X, y, 0.02, callback=stop)
+    assert told[-1].kind == "prove"
+    assert result.status is Status.STOPPED
+    assert not result.bound.over_all_patterns
+    assert result.certificate.relative_gap < 1e-3
+
+
+def test_columns_of_very_different_sizes_are_named(medium: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = medium
+    settings: dict[str, object] = {"prove": "none", "max_rounds": 1, "on_failure": "ignore"}
+    raw = cvxnn.train(X * [1e4, 1, 1, 1], y, 0.005, **settings)  # type: ignore[arg-type]
+    assert "columns differ in size by a factor of 1e+04: scale them" in raw.message
+    scaled = cvxnn.train(X, y, 0.005, **settings)  # type: ignore[arg-type]
+    assert "columns differ" not in scaled.message

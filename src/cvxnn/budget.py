@@ -113,10 +113,12 @@ _current: ContextVar[Budget | None] = ContextVar("cvxnn_budget", default=None)
 
 @contextmanager
 def spend(budget: Budget) -> Iterator[Budget]:
-    """Open a budget for what is done inside; one within another ends no later than that."""
+    """Open a budget for what is done inside; one within another ends no later than that, and breaks
+    its silence."""
     outer = _current.get()
     if outer is not None:
         budget.seconds = min(budget.seconds, outer.left)
+        budget.on_silence = budget.on_silence or outer.on_silence
     before = _current.set(budget)
     try:
         yield budget

@@ -119,18 +119,32 @@ def _price(
 
 def choose_method(problem: CReLU) -> PriceMethod | None:
     """The method of "auto", or None where none is of use."""
+    return _choice(problem)[0]
+
+
+def why_no_method(problem: CReLU) -> str:
+    """What there would have to be for "auto" to have a method; empty where it has one."""
+    return _choice(problem)[1]
+
+
+def _choice(problem: CReLU) -> tuple[PriceMethod | None, str]:
     X, C = design(problem), problem.loss.Y.shape[1]
     if OneInput().handles(X, C):
-        return OneInput()
+        return OneInput(), ""
     if min(X.shape) > MAX_COLUMNS:
-        return None
+        return None, f"proofs take up to {MAX_COLUMNS:,} rows or columns"
     rank = rotate(X).Z.shape[1]
     if rank <= BRANCHING_RANK:
-        return Branching()
-    small = rank <= MAX_RANK and Semidefinite().handles(X, C)
-    if small and installed() and problem.lam >= LARGE_LAM * lambda_max(problem):
-        return Semidefinite()
-    return None
+        return Branching(), ""
+    wide = f"rows span {rank} dimensions, where trees of cones go up to {BRANCHING_RANK}"
+    if rank > MAX_RANK or not Semidefinite().handles(X, C):
+        return None, wide
+    weak = LARGE_LAM * lambda_max(problem) / problem.lam
+    if weak > 1:
+        return None, f"{wide}, and the penalty is {weak:.1f} times too weak for a relaxation"
+    if not installed():
+        return None, f"{wide}, and a relaxation needs CVXPY: pip install 'cvxnn[cvx]'"
+    return Semidefinite(), ""
 
 
 def method_of(problem: CReLU, method: str | PriceMethod) -> PriceMethod | None:

@@ -84,6 +84,7 @@ class Semidefinite:
         for k, theta in enumerate(Theta.T):
             sides = []
             for side, t in enumerate((theta, -theta)):
+                budget.look()
                 found = _solve_price(cp, rotation.Z, t, max(clock.left, 0.1))
                 sides.append(price_above(rotation.Z, t, found))
                 multipliers[k, side] = found

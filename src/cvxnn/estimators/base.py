@@ -297,6 +297,9 @@ class NetworkEstimator(BaseEstimator):
             largest = lambda_max(solution.problem)
         if not solution.converged:
             _warn_about(solution, self)
+        if fit.point is not None and fit.point.training.unproven:
+            message = f"nothing is proven over all patterns: {fit.point.training.unproven}"
+            warnings.warn(message, UserWarning, stacklevel=5)
         if solution.n_active == 0:
             _warn_about_zero(solution, largest, searched=searched)
         take(self, fit)

@@ -44,6 +44,7 @@ from cvxnn.generation.proving import (
     chosen_method,
     over_all_patterns,
     over_given_patterns,
+    why_unproven,
 )
 from cvxnn.generation.rounds import PROVE, SLIDE, SOLVE, Round, Training, message_of
 from cvxnn.generation.sliding import Sliding
@@ -221,7 +222,8 @@ class _Run:
             if self.solution is None or status in (Status.INTERRUPTED, Status.STOPPED):
                 break
             self.found_by_proof = False
-            ended = self._until_end(self._prove, Budget())  # proofs have a limit of their own
+            limit = Budget(on_silence=self._sign_of_proof)  # proofs have a limit of their own
+            ended = self._until_end(self._prove, limit)
             status = status if ended is None else ended
             if ended is None and self.found_by_proof:
                 status = None
@@ -452,6 +454,13 @@ class _Run:
         note = f"solving: relative gap {progress.relative_gap:.1e}"
         return bool(callback(self._round(SOLVE, len(self.problem.patterns), math.nan, note)))
 
+    def _sign_of_proof(self) -> None:
+        callback = self.settings.callback
+        if callback is not None:
+            n_patterns = len(self.problem.patterns)
+            if callback(self._round(PROVE, n_patterns, math.nan, "proving")):
+                raise _EndError(Status.STOPPED)
+
     def _finished(self, status: Status) -> Training:
         seconds = self.budget.taken
         solution = self.solution if self.solution is not None else self._without_programs()
@@ -461,7 +470,11 @@ class _Run:
         objective, network = self.network.objective(units), problem.network(solution.weights)
         if self.objective < objective:
             objective, network = self.objective, self._network()
-        bound = over_given_patterns(solution, objective) if self.bound is None else self.bound
+        bound, unproven = self.bound, ""
+        if bound is None:
+            bound = over_given_patterns(solution, objective)
+            in_time = status not in _EARLY
+            unproven = why_unproven(self.settings.prove, problem, in_time=in_time)
         return Training(
             network=network,
             objective=objective,
@@ -471,8 +484,9 @@ class _Run:
             price=self.price,
             neurons=self.neurons,
             status=status,
-            message=message_of(status, solution, bound, self.price),
+            message=message_of(status, solution, bound, self.price, unproven),
             seconds=seconds,
+            unproven=unproven,
         )
 
     def _network(self) -> ReLUNetwork:

@@ -9,7 +9,7 @@ import numpy as np
 
 from cvxnn import proofs
 from cvxnn.bounds.base import GIVEN, Bound, Neurons, PriceBound, PriceMethod
-from cvxnn.bounds.choice import NAMES, bound_over_all_patterns, method_of
+from cvxnn.bounds.choice import NAMES, bound_over_all_patterns, method_of, why_no_method
 from cvxnn.certificates import prove
 from cvxnn.problems import CReLU
 from cvxnn.solvers.results import Solution
@@ -38,6 +38,17 @@ def chosen_method(wanted: str | PriceMethod, problem: CReLU) -> PriceMethod | No
     if wanted == "none" or proofs.obstacles(problem):
         return None
     return method_of(problem, wanted)
+
+
+def why_unproven(wanted: str | PriceMethod, problem: CReLU, *, in_time: bool) -> str:
+    """Why a run that ended without a bound over all patterns has none, in words; empty where none
+    was asked for."""
+    if wanted == "none":
+        return ""
+    why = "; ".join(proofs.obstacles(problem))
+    if not why and wanted == "auto":
+        why = why_no_method(problem)
+    return why or ("the method found no bound" if in_time else "the run ended before its proof")
 
 
 def over_all_patterns(

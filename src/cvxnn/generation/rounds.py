@@ -8,11 +8,13 @@ from cvxnn.bounds.base import Bound, Neurons
 from cvxnn.certificates import Certificate
 from cvxnn.digits import text_above, text_below
 from cvxnn.networks import ReLUNetwork
-from cvxnn.patterns import Patterns
+from cvxnn.patterns import Patterns, column_norms
 from cvxnn.problems import CReLU
+from cvxnn.protocols import Problem
 from cvxnn.solvers.results import Solution, Status
 
 KINDS = SLIDE, SOLVE, PROVE, EXCHANGE = "slide", "solve", "prove", "exchange"  # of rounds
+UNLIKE = 1e3  # sizes of columns, the largest to the smallest, that are worth a word
 _OPEN = "whether other patterns are better is not proven"
 
 
@@ -61,6 +63,8 @@ class Training:
         bound: higher prices may exist. `bound.price` is proven, where there is a proof.
     neurons : the directions with the highest prices of that search.
     status : how it ended; `message` puts it in words.
+    unproven : why there is no bound over all patterns; empty where there is one, or where none was
+        asked for.
     seconds : in all.
     """
 
@@ -74,6 +78,7 @@ class Training:
     status: Status
     message: str
     seconds: float
+    unproven: str = ""
 
     @property
     def problem(self) -> CReLU:
@@ -132,7 +137,9 @@ class Training:
         )
 
 
-def message_of(status: Status, solution: Solution, bound: Bound, price: float | None) -> str:
+def message_of(
+    status: Status, solution: Solution, bound: Bound, price: float | None, unproven: str = ""
+) -> str:
     """How a run ended, in words."""
     parts = [f"generation: {_HELP.get(status, status.help)}"]
     if price is not None:
@@ -143,7 +150,20 @@ def message_of(status: Status, solution: Solution, bound: Bound, price: float | 
     )
     if bound.over_all_patterns:
         parts.append(f"over {bound.scope}: {bound.relative_gap:.2g}")
+    elif unproven:
+        parts.append(f"nothing is proven over all patterns: {unproven}")
+    if status is not Status.CONVERGED:
+        parts += _sizes(solution.problem)
     return "; ".join(parts)
+
+
+def _sizes(problem: Problem) -> list[str]:
+    """A hint at columns that are better scaled: along small ones prices are hard to find."""
+    sizes = column_norms(problem.operator.rows())
+    ratio = float(sizes.max() / sizes.min())
+    if ratio < UNLIKE:
+        return []
+    return [f"columns differ in size by a factor of {ratio:.1g}: scale them, or set normalize=True"]
 
 
 _HELP = {

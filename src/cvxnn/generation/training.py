@@ -63,7 +63,7 @@ def train(
         it gets a minute.
     max_rounds : limit of convex programs.
     callback : called with a `Round` after each one, and about once a second while a program is
-        solved; a true answer ends the run.
+        solved or a proof is searched for; a true answer ends the run.
     random_state : seed of the search.
     solver : of the programs, as in `solve`.
     patterns : where generation starts. It ends at or below the optimum of a program with these.
