@@ -109,7 +109,7 @@ class _Shared(Generic[Piece]):
 
     def start(self) -> None:
         try:
-            for _ in self.left:
+            for _ in range(len(self.left)):  # of which some may have ended by now
                 _the_pool().submit(self._take)
         except RuntimeError:  # no more threads: the interpreter ends, or the system has no more
             while self._waiting:
