@@ -15,6 +15,7 @@ import numpy as np
 
 from cvxnn.arrays import Weights, to_numpy
 from cvxnn.bounds.base import Bound, Units
+from cvxnn.generation import exact
 from cvxnn.generation.cells import over_units
 from cvxnn.generation.method import generate
 from cvxnn.generation.pricing import THOROUGH, Pricing
@@ -103,6 +104,9 @@ class Generation:
         rng = np.random.default_rng([self._seed, place])
         problem, weights = self._start(lam, rng)
         on_failure = self.on_failure if isinstance(self.problem, CReLU) else "ignore"
+        options = self.options
+        if "prove" not in options and exact.handles(problem, "exact"):
+            options = options | {"prove": "exact"}  # quicker than a search, and a proof besides
         training = generate(
             problem,
             warm_start=weights,
@@ -111,7 +115,7 @@ class Generation:
             callback=self.on_round,
             random_state=rng,
             on_failure=on_failure,
-            **self.options,
+            **options,
         )
         self._last = training.problem, training.solution.weights
         if isinstance(self.problem, CReLU):
