@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import cvxnn
+from cvxnn.generation import descents, method, programs
+from cvxnn.generation.pricing import Effort
 from extras import needs, optional, skip_without_packages
 
 torch = optional("torch")
@@ -72,3 +74,14 @@ def data_folder():
     if not (folder / "INDEX.csv").is_file():
         pytest.skip("no data folder: set CVXNN_DATA to a folder with INDEX.csv, uci/ and mnist.npz")
     return folder
+
+
+@pytest.fixture
+def quick_search(monkeypatch):
+    """Searches of generation with few starts, where the interface is tested and not what is
+    found."""
+    few = Effort(gaussian=8, rows=16, steps=10, polished=2)
+    for module, name in ((method, "DEEP"), (method, "THOROUGH"), (programs, "THOROUGH")):
+        monkeypatch.setattr(module, name, few)
+    monkeypatch.setattr(descents, "WIDTH", 5)
+    monkeypatch.setattr(descents, "STEPS", 10)

@@ -14,8 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import cvxnn
 from cvxnn.bounds.base import EXACT, GIVEN
 from cvxnn.estimators.base import Watch, train
-from cvxnn.generation import method, programs
-from cvxnn.generation.pricing import Effort
+from cvxnn.generation import programs
 from cvxnn.generation.rounds import Round
 from cvxnn.memory import TooLargeError
 from cvxnn.solvers.results import Status
@@ -42,14 +41,6 @@ SIGNAL = np.abs(X[:, 0]) - np.maximum(X[:, 1] + X[:, 2], 0)
 y = SIGNAL + 0.1 * rng.standard_normal(60)
 MEDIAN = float(np.median(SIGNAL))
 labels = np.where(SIGNAL > MEDIAN, "high", "low")
-
-
-@pytest.fixture
-def quick_search(monkeypatch):
-    """Searches with few starts, where the interface is tested and not what is found."""
-    few = Effort(gaussian=8, rows=16, steps=10, polished=2)
-    for module, name in ((method, "DEEP"), (method, "THOROUGH"), (programs, "THOROUGH")):
-        monkeypatch.setattr(module, name, few)
 
 
 def targets(cls):
@@ -341,6 +332,7 @@ def test_what_cannot_be_generated_is_refused():
         cvxnn.GatedReLURegressor(**GENERATE, max_memory=1000).fit(X, y)
 
 
+@pytest.mark.usefixtures("quick_search")
 def test_a_proof_that_was_asked_for_and_cannot_be_had_is_a_warning():
     X, y = np.random.default_rng(0).standard_normal((60, 9)), np.arange(60) % 7
     with pytest.warns(UserWarning, match="nothing is proven over all patterns: rows span"):

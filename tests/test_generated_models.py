@@ -13,8 +13,7 @@ from cvxnn.bounds.base import EXACT, GIVEN
 from cvxnn.cli import describing, main
 from cvxnn.cli.console import Bars, Console
 from cvxnn.estimators.generating import found_no_more
-from cvxnn.generation import method, programs
-from cvxnn.generation.pricing import Effort
+from cvxnn.generation import programs
 from cvxnn.generation.rounds import Round
 from cvxnn.modelfile import ModelFileError
 from cvxnn.reports.contents import contents_of
@@ -38,12 +37,7 @@ COLUMNS = {
 TABLE = Table(COLUMNS, "data.csv")
 GENERATE = {"patterns": "generate", "tol": 1e-3}
 
-
-@pytest.fixture(autouse=True)
-def quick_search(monkeypatch):
-    few = Effort(gaussian=8, rows=16, steps=10, polished=2)
-    for module, name in ((method, "DEEP"), (method, "THOROUGH"), (programs, "THOROUGH")):
-        monkeypatch.setattr(module, name, few)
+pytestmark = pytest.mark.usefixtures("quick_search")
 
 
 @pytest.fixture

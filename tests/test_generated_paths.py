@@ -6,22 +6,15 @@ import pytest
 import cvxnn
 from cvxnn.bounds.base import EXACT, GIVEN
 from cvxnn.checkpoints import packed_patterns, unpacked_patterns
-from cvxnn.generation import method, programs
-from cvxnn.generation.pricing import Effort
+from cvxnn.generation import programs
 from cvxnn.generation.training import first_patterns
 from extras import needs
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((50, 3))
 y = np.abs(X[:, 0]) - np.maximum(X[:, 1] + X[:, 2], 0) + 0.1 * rng.standard_normal(50)
+pytestmark = pytest.mark.usefixtures("quick_search")
 GRID = {"lams": [0.3, 0.1, 0.03], "tol": 1e-3, "patterns": "generate"}
-
-
-@pytest.fixture(autouse=True)
-def quick_search(monkeypatch):
-    few = Effort(gaussian=8, rows=16, steps=10, polished=2)
-    for module, name in ((method, "DEEP"), (method, "THOROUGH"), (programs, "THOROUGH")):
-        monkeypatch.setattr(module, name, few)
 
 
 def problem(cls=cvxnn.CReLU, **settings):

@@ -45,6 +45,7 @@ from cvxnn.validation import (
 )
 
 N_LAMS, EPS = 50, 1e-2  # of a path, unless given
+DESCENTS = 1  # of generation at each point, which goes on from the patterns of the last
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +189,7 @@ def path(
     if patterns == "generate":
         if checkpoint is not None and "prove" in options:
             raise TypeError("checkpoint is given with prove: its file keeps no proofs")
+        options = {"descents": DESCENTS} | options
         generation = Generation(problem, tol=tol, solver=solver, **options)
     walk = _Walk(problem, tol, solver, options, min_loss, callback, progress, generation)
     try:

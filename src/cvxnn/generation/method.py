@@ -4,8 +4,9 @@
    them all, until a round gains little.
 2. Solving: the convex program over the patterns of these neurons, from their weights. Its dual
    point is priced, patterns with a price above lam come in, and those that were not used in some
-   programs in a row leave. Rounds end once a deep search finds no price above (1 + tol) lam, and
-   the program is solved to the tolerance.
+   programs in a row leave. Rounds end once a deep search finds no price above (1 + tol) lam, from
+   random directions and from neurons of networks that are trained for that (descents.py), and the
+   program is solved to the tolerance.
 3. Proving, where asked for: a bound on the price of all patterns. What pays goes back to 2.
 
 Every program starts from the weights of the one before, whose patterns it keeps as long as they
@@ -37,7 +38,8 @@ from cvxnn.generation.cells import (
     starts_of,
     units_of,
 )
-from cvxnn.generation.pricing import DEEP, QUICK, THOROUGH, Effort, Pricing
+from cvxnn.generation.descents import Descents
+from cvxnn.generation.pricing import AFTER_DESCENT, DEEP, QUICK, THOROUGH, Effort, Pricing
 from cvxnn.generation.proving import (
     bounded_by,
     check_prove,
@@ -78,6 +80,7 @@ ALIKE = 1 - 1e-5  # the cosine of neurons that are taken for one
 # is off by the square root of its gap. Then its limits, the lower one in units of the tolerance.
 LOOSE, LOOSEST, TIGHTEST = 0.1, 1e-3, 1e-3
 TIGHTER = 0.1  # if the last one was solved to begin with
+DESCENTS = 10  # networks in a row that have nothing to add, before a run ends
 NEAR = 1.15  # a price from which on the search is thorough
 WORTH = 0.1  # patterns whose price is above (1 + WORTH tol) lam come in
 SAME = 1e-9  # objectives that differ by less are the same
@@ -91,10 +94,11 @@ def generate(
     prove: str | PriceMethod | None = "none",
     tol: float = 1e-4,
     max_seconds: float | None = None,
-    max_rounds: int = 100,
+    max_rounds: int = 300,
     callback: Callable[[Round], object] | None = None,
     random_state: Seed = 0,
     solver: str | Solver = "auto",
+    descents: int = DESCENTS,
     on_failure: str = "warn",
 ) -> Training:
     """Train over generated patterns, from those that a C-ReLU problem has. Where rows lie in a
@@ -104,6 +108,8 @@ def generate(
     ----------
     problem : its patterns are where generation starts; one is enough.
     warm_start : weights of this problem to start from, or a solution of it.
+    descents : random networks that are trained for their neurons to start searches from. So many of
+        them in a row find nothing before the run ends; the more they are, the less is missed.
     prove, tol, max_seconds, max_rounds, callback, random_state, solver, on_failure : as in
         `cvxnn.train`.
     """
@@ -115,6 +121,7 @@ def generate(
         seconds=math.inf,
         callback=callback,
         solver=solver,
+        descents=check_integer(descents, "descents", minimum=0),
     )
     check_choice(on_failure, "on_failure", ("warn", "raise", "ignore"))
     if max_seconds is not None:
@@ -147,6 +154,7 @@ class _Settings:
     seconds: float
     callback: Callable[[Round], object] | None
     solver: str | Solver
+    descents: int
 
 
 def _check_problem(problem: CReLU) -> None:
@@ -194,6 +202,7 @@ class _Run:
         self.lam, self.C = problem.lam, problem.weight_shape[2]
         self.network = Sliding(problem)
         self.pricing = Pricing(self.network.X, rng)
+        self.descents = Descents(problem, settings.descents, rng)
         self.units = no_units(problem.operator.d)  # the best network
         if start is not None:
             self.units = units_of(problem, start)
@@ -330,11 +339,17 @@ class _Run:
 
     def _look_for_neurons(self, solution: Solution, ratio: float) -> Neurons:
         """By a search that is the harder, the less there is to be found."""
-        dual, starts = np.asarray(solution.dual), starts_of(self.units)
-        for effort in (THOROUGH if ratio < NEAR else QUICK, DEEP):
-            found = self._search(dual, effort, starts)
-            if _highest(found) > (1 + self.tol) * self.lam:
-                break
+        dual, enough = np.asarray(solution.dual), (1 + self.tol) * self.lam
+        known, tried = starts_of(self.units), self.descents.found
+        found = self._search(dual, THOROUGH if ratio < NEAR else QUICK, known)
+        if _highest(found) <= enough:
+            both = Neurons(*(np.concatenate(parts) for parts in zip(known, tried, strict=True)))
+            found = self._search(dual, DEEP, both)
+        while _highest(found) <= enough and self.descents.worth_another:
+            new = self._search(dual, AFTER_DESCENT, self.descents.next())
+            if _highest(new) > enough:
+                self.descents.paid()
+            found = max(found, new, key=_highest)
         self.neurons, self.price = found, _highest(found)
         return found
 

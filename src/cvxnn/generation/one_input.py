@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve
@@ -32,7 +32,8 @@ from cvxnn.bounds.base import (
 )
 from cvxnn.bounds.one_input import Kinks, kinks_of, price
 from cvxnn.certificates import relative_gap
-from cvxnn.losses import Loss, WithIntercept
+from cvxnn.losses import Loss
+from cvxnn.losses.intercepts import on_rows
 from cvxnn.rounding import TINY
 
 MANY_ROWS, SAMPLE = 200_000, 20_000  # so many rows start from the neurons of a sample
@@ -155,22 +156,12 @@ def _start_from_sample(run: _Exchange, X: np.ndarray, loss: Loss, lam: float) ->
     if len(X) < MANY_ROWS:
         return
     rows = np.sort(np.random.default_rng(0).choice(len(X), SAMPLE, replace=False))
-    part = _on_rows(loss, rows)
+    part = on_rows(loss, rows)
     if part is not None:
         circle = _Circle(kinks_of(X[rows]))
         sample = _Exchange(circle, part, lam, run.output, run.clock, None)
         sample.until(SAMPLE_TOL)
         run.start(sample.atoms)
-
-
-def _on_rows(loss: Any, rows: np.ndarray) -> Loss | None:
-    if isinstance(loss, WithIntercept):
-        base = _on_rows(loss.base, rows)
-        return None if base is None else WithIntercept(base, warm=True)
-    if not hasattr(loss, "on_rows"):
-        return None
-    part: Loss = loss.on_rows(rows)
-    return part
 
 
 def _finish(

@@ -63,6 +63,7 @@ class Effort:
 
 QUICK = Effort()
 THOROUGH = Effort(gaussian=128, rows=384, steps=40, polished=48)
+AFTER_DESCENT = Effort(gaussian=2, rows=0, steps=40, polished=16)  # beside neurons to start from
 DEEP = Effort(gaussian=512, rows=4096, steps=60, polished=96)
 
 

@@ -16,9 +16,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from cvxnn import budget
-from cvxnn.arrays import Matrix
+from cvxnn.arrays import Matrix, row_squares
 from cvxnn.bounds.base import Neurons, Units
 from cvxnn.budget import OutOfTimeError
+from cvxnn.losses.intercepts import on_rows
 from cvxnn.problems import CReLU
 
 MEMORY = 20  # of L-BFGS
@@ -27,13 +28,21 @@ SMALL = 1e-5  # neurons below this share of the largest are dropped, if that doe
 
 
 class Sliding:
-    """The network of a problem, whatever its patterns."""
+    """The network of a problem, whatever its patterns; on some rows alone, if they are given."""
 
-    def __init__(self, problem: CReLU) -> None:
+    def __init__(self, problem: CReLU, rows: np.ndarray | None = None) -> None:
         self.X: Matrix = problem.operator_double.rows()
         self.loss, self.lam = problem.loss, problem.lam
         self.C = problem.weight_shape[2]
-        self.zero_value = problem.loss.zero_value
+        part = None if rows is None else on_rows(problem.loss, rows)
+        if part is not None:
+            self.X, self.loss = self.X[rows], part
+        self.zero_value = self.loss.zero_value
+
+    @property
+    def row_size(self) -> float:
+        """The root mean square of the norms of the rows."""
+        return math.sqrt(float(np.mean(row_squares(self.X))))
 
     def predictions(self, units: Units) -> np.ndarray:
         return self._outputs(np.maximum(self.X @ units.W.T, 0.0), units.classes, units.signs)

@@ -32,7 +32,7 @@ def train(
     prove: str | PriceMethod | None = "auto",
     tol: float = 1e-4,
     max_seconds: float | None = None,
-    max_rounds: int = 100,
+    max_rounds: int = 300,
     callback: Callable[[Round], object] | None = None,
     random_state: Seed = 0,
     solver: str | Solver = "auto",

@@ -141,3 +141,15 @@ class WithIntercept:
             raise np.linalg.LinAlgError("the curvature of the loss is not finite")
         basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
         return replace(root, span=basis[:, sizes > 1e-10 * max(sizes.max(), 1e-300)])
+
+
+def on_rows(loss: Any, rows: np.ndarray) -> Loss | None:
+    """The loss of some rows, with its output bias if there is one; None where a loss of the user's
+    own has no part for them."""
+    if isinstance(loss, WithIntercept):
+        base = on_rows(loss.base, rows)
+        return None if base is None else WithIntercept(base, warm=True)
+    if not hasattr(loss, "on_rows"):
+        return None
+    part: Loss = loss.on_rows(rows)
+    return part
