@@ -13,17 +13,14 @@ from cvxnn.cones.cones import Cones
 from cvxnn.losses import Root, make_loss
 from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.solvers.newton import blocks as newton_blocks
+from cvxnn.solvers.newton import joint as newton_joint
+from cvxnn.solvers.newton import preconditioners as newton_preconditioners
 from cvxnn.solvers.newton import systems as newton_systems
 from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks, JointBlocks, row_norms
 from cvxnn.solvers.newton.faces import Faces, Linearisation
+from cvxnn.solvers.newton.joint import CoupledInverse, JointSolver
 from cvxnn.solvers.newton.preconditioners import factor_shifted
-from cvxnn.solvers.newton.systems import (
-    CoupledInverse,
-    FaceSystem,
-    JointSolver,
-    ProductSystem,
-    conjugate_gradients,
-)
+from cvxnn.solvers.newton.systems import FaceSystem, ProductSystem, conjugate_gradients
 
 SIGMA, THRESHOLD = 0.7, 0.8
 
@@ -142,7 +139,7 @@ def test_large_preconditioners_are_let_go_between_outputs(monkeypatch):
         released.append(before is not None and products.preconditioner is None)
 
     monkeypatch.setattr(newton_systems.Products, "release", watch)
-    monkeypatch.setattr(newton_systems, "MAX_KEPT", 0)
+    monkeypatch.setattr(newton_preconditioners, "MAX_KEPT", 0)
     let_go = cvxnn.solve(problem, "newton", tol=1e-8)
     assert any(released)
     assert kept.converged
@@ -247,7 +244,7 @@ def by_products(monkeypatch):
 def way(request, monkeypatch):
     """All ways to a step: columns of all outputs in one factor, in one for each output, or none."""
     if request.param == "formed apart":
-        monkeypatch.setattr(newton_systems, "MAX_COUPLED", 0)
+        monkeypatch.setattr(newton_joint, "MAX_COUPLED", 0)
     elif request.param == "by products":
         request.getfixturevalue("by_products")
     return request.param
@@ -345,14 +342,14 @@ def test_products_are_as_precise_as_asked(tol, expected, by_products, monkeypatc
 def iterations(monkeypatch):
     """Those of each solution by conjugate gradients."""
     counts = []
-    solve = newton_systems.conjugate_gradients
+    solve = conjugate_gradients
 
     def counted(*args):
         result = solve(*args)
         counts.append(result[1])
         return result
 
-    monkeypatch.setattr(newton_systems, "conjugate_gradients", counted)
+    monkeypatch.setattr(newton_joint, "conjugate_gradients", counted)
     monkeypatch.setattr(ExpandedMatrix, "solve_system", lambda *args, **limits: None)
     return counts
 
@@ -422,18 +419,18 @@ def test_inverses_of_single_outputs_give_that_of_coupled_ones(
     kind, blocks_kind, iterations, monkeypatch
 ):
     """In exact arithmetic one iteration would do, however large sigma is."""
-    monkeypatch.setattr(newton_systems, "MAX_COUPLED", 0)
+    monkeypatch.setattr(newton_joint, "MAX_COUPLED", 0)
     root = make_root(kind, 60)
     blocks, x, rng = random_blocks(blocks_kind, n=60, C=3)
     at, r = linearise(blocks, x), rng.standard_normal((60, 3))
     expected, size = exact_step(root, dense_matrix(blocks, 1e3, at), r)
     step = blocks.solve(root, 1e3, at, r, 1e-8)  # outputs apart, and iterations
     assert np.linalg.norm(step - expected) <= 1e-7 * size
-    monkeypatch.setattr(newton_systems, "FEW_ITERATIONS", 0)
+    monkeypatch.setattr(newton_joint, "FEW_ITERATIONS", 0)
     step = blocks.solve(root, 1e3, at, r, 1e-8)
     assert np.linalg.norm(step - expected) <= 1e-7 * size
     assert iterations[-1] <= 3
-    monkeypatch.setattr(newton_systems, "MAX_COUPLED_ROWS", 0)  # without their coupling
+    monkeypatch.setattr(newton_joint, "MAX_COUPLED_ROWS", 0)  # without their coupling
     blocks.solve(root, 1e3, at, r, 1e-8)
     assert iterations[-1] > 10
 
@@ -673,8 +670,8 @@ def test_large_systems_of_faces_are_factored_in_single_precision(R, monkeypatch)
     """The factor serves a later system; one that is too ill-conditioned for it is solved in double
     precision, and so are those after it."""
     rng = np.random.default_rng(0)
-    n, solver, root = 60, newton_systems.JointSolver(), make_root("scalar", 60)
-    monkeypatch.setattr(newton_systems, "WORTHWHILE", 10)
+    n, solver, root = 60, JointSolver(), make_root("scalar", 60)
+    monkeypatch.setattr(newton_joint, "WORTHWHILE", 10)
     columns, r = rng.standard_normal((R, n)), rng.standard_normal((n, 1))
 
     def error(columns):

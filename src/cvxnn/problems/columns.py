@@ -29,7 +29,7 @@ PASSES = 100  # that a run is expected to make
 MAX_SPARSE_ROWS = 5000  # of which all products with each other are formed
 FEWER = 0.8  # of the columns, at most, are worth a change of coordinates
 DEPENDENT = 1e-14  # square of what is left of a column beside others, relative to the largest one
-POWERS = 5  # of X'X
+POWERS = 5  # of X'X, for its size and no more
 LEAST_COLUMNS = 16  # for which the rank is looked at
 # Of the passes, at least, are spared in principal axes, on pictures more than half of them; and of
 # the largest mean square in any direction, a mean over all of them that leaves something to gain.
@@ -113,12 +113,13 @@ class PrincipalAxes(Columns):
         self.Z = panels.multiply(data, self.V)
 
 
-def largest_square(X: Array) -> float:
-    """The largest eigenvalue of X'X, from below: no more than its size is asked for."""
-    v = np.random.default_rng(0).standard_normal(X.shape[1])
+def largest_square(X: Matrix, powers: int = POWERS) -> float:
+    """The largest eigenvalue of X'X, from below, by so many steps of the power method."""
+    v: np.ndarray = np.random.default_rng(0).standard_normal((X.shape[1],))
     size = 0.0
-    for _ in range(POWERS):
-        v = np.asarray(X.T @ (X @ (v / max(_length(v), 1e-300))), dtype=float)
+    for _ in range(powers):
+        unit = (v / max(_length(v), 1e-300)).astype(X.dtype)  # others would make a copy of X
+        v = np.asarray(X.T @ (X @ unit), dtype=float)
         size = _length(v)
     return size
 

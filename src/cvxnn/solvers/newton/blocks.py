@@ -29,13 +29,13 @@ from cvxnn.losses import Root
 from cvxnn.operators import PatternOperator, expanded_matrix
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.solvers.newton.faces import Faces, Linearisation, SparseFaces
+from cvxnn.solvers.newton.joint import JointSolver
 from cvxnn.solvers.newton.narrow import WIDE, NarrowFaces
 from cvxnn.solvers.newton.systems import (
     MAX_ENTRIES,
     MAX_FORMED,
     MAX_FORMED_ENTRIES,
     FaceSystem,
-    JointSolver,
     Products,
     ProductSystem,
     SingleRows,

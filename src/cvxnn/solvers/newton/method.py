@@ -48,7 +48,7 @@ from cvxnn.solvers.newton.blocks import (
     single_rows,
 )
 from cvxnn.solvers.newton.faces import Linearisation
-from cvxnn.solvers.newton.systems import MASK_ENTRIES, MAX_ENTRIES, largest_square, leading_columns
+from cvxnn.solvers.newton.systems import MASK_ENTRIES, MAX_ENTRIES, leading_columns, scale_of_square
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.validation import offers
 
@@ -146,7 +146,7 @@ class Newton:
             its = None if state is None else state[len(outputs)]
             blocks = make_blocks(problem, C, shared)
             if size is None:
-                size = largest_square(leading_columns(blocks.X)) or 1.0
+                size = scale_of_square(leading_columns(blocks.X)) or 1.0
             outputs.append(_Output(blocks, loss, problem.lam, rows, its, size))
             k += C
         yield self._iterate(problem, outputs, 1)

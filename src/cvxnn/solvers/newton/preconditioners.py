@@ -8,6 +8,8 @@ import numpy as np
 
 from cvxnn import panels
 
+MAX_KEPT = 2**24  # numbers of a preconditioner that is kept in any case
+
 
 @dataclass(frozen=True, eq=False)
 class Preconditioner:
@@ -20,9 +22,9 @@ class Preconditioner:
     V: np.ndarray | None = None
 
     @property
-    def size(self) -> int:
-        """Its numbers."""
-        return self.factor.size + (0 if self.V is None else self.V.size)
+    def is_large(self) -> bool:
+        """Too large for an output to keep while others have their turn."""
+        return self.factor.size + (0 if self.V is None else self.V.size) > MAX_KEPT
 
     def __call__(self, r: np.ndarray) -> np.ndarray:
         if self.root is None or self.V is None:
