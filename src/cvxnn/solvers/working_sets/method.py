@@ -164,7 +164,7 @@ class _Run:
         self.pairs = self.blocks.pairs(live)
         self.blocks.renew(empty, self.pairs, np.full(len(self.pairs.pattern), -1))
         rows = np.concatenate([start[its, :, k] for k, its in enumerate(live)])
-        fit = self.pairs.forward(rows)
+        fit = self.pairs.in_double().forward(rows)  # a start may be the optimum but for rounding
         bias = self.loss.intercept(fit)
         self.x = self.y = Point(rows, bias, fit + bias)
         self.first = curvature is None
