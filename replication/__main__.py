@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
-from benchmarks.command import command_line
-from benchmarks.record import ROOT, Place
+import importlib
+import tempfile
+from pathlib import Path
 
-from replication.table1 import experiment as table1
+import click
 
-PLACE = Place("replication", ROOT / "replication" / "results", ROOT / "docs" / "replication")
-EXPERIMENTS = {module.BENCHMARK.name: module.BENCHMARK for module in (table1,)}
+from replication import EXPERIMENTS
+from replication.experiment import Experiment, Profile
+from replication.pages import write_pages
+from replication.results import Busy, Results
+from replication.runner import run
 
-main = command_line(
-    PLACE,
-    EXPERIMENTS,
-    "Measure the paper's tables and figures again (all of them, or those named).",
+
+def find(name: str) -> Experiment:
+    found: Experiment = importlib.import_module(f"replication.{name}.experiment").EXPERIMENT
+    return found
+
+
+@click.command(
+    help="Run the experiments of the paper again (all of them, or those named), and make the pages "
+    "of docs/replication from what there is. A run that was stopped goes on where it was.",
+    epilog="\b\nExperiments:\n"
+    + "\n".join(f"  {name:10} {what}" for name, what in EXPERIMENTS.items()),
 )
+@click.argument("names", nargs=-1, type=click.Choice(list(EXPERIMENTS)))
+@click.option(
+    "--profile",
+    type=click.Choice([str(profile) for profile in Profile]),
+    default=str(Profile.DESK),
+    show_default=True,
+    help="How much of the paper's setting to run; smoke writes into a temporary folder.",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@click.option("--hours", type=float, default=1000.0, help="Start no further piece after so long.")
+@click.option("--pages", is_flag=True, help="Run nothing; make the pages from the results.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for results and pages, instead of where the project keeps them.",
+)
+def main(
+    names: tuple[str, ...], profile: str, jobs: int, hours: float, pages: bool, results: Path | None
+) -> None:
+    chosen = [find(name) for name in names or EXPERIMENTS]
+    if profile == Profile.SMOKE and results is None:
+        results = Path(tempfile.mkdtemp(prefix="cvxnn-replication-"))
+    failed = 0
+    for experiment in [] if pages else chosen:
+        try:
+            found = Results(experiment.name, Profile(profile), results)
+            failed += run(experiment, found, jobs=jobs, limit=3600 * hours)
+        except Busy as error:
+            raise click.ClickException(str(error)) from None
+    for file in write_pages(chosen, results):
+        click.echo(file)
+    if failed:
+        raise click.ClickException(f"{failed} pieces failed; the same command tries them again")
+
 
 if __name__ == "__main__":
     main()
