@@ -19,4 +19,5 @@ EXPERIMENTS = {
     "figure12": "Figures 12 to 14: how a step starts",
     "figure15": "Figures 15 to 17: the penalty parameter of the augmented Lagrangian",
     "theory": "Theorems: equal optimal values, and the norms of decompositions",
+    "errata": "Statements that do not hold, misprints, and cells that contradict each other",
 }

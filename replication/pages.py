@@ -71,7 +71,7 @@ def _page(experiment: Experiment, pieces: list[Done], place: Path, folder: Path 
     parts = [
         f"<!-- Made by `python -m replication {experiment.name} --pages`. Do not edit. -->",
         f"# {experiment.title}",
-        "Reruns " + ", ".join(experiment.floats) + ". " + _reduced(experiment, pieces),
+        *_reduced(experiment, pieces),
         experiment.present(pieces),
         *(f"![{Path(name).stem}]({name})" for name in names),
         *_judged(experiment, pieces),
@@ -80,17 +80,18 @@ def _page(experiment: Experiment, pieces: list[Done], place: Path, folder: Path 
     return "\n\n".join(parts) + "\n"
 
 
-def _reduced(experiment: Experiment, pieces: list[Done]) -> str:
-    """What is less than in the paper, and how much of it is there."""
-    profiles = sorted({piece.profile for piece in pieces})
-    texts = []
-    for profile in map(Profile, profiles):
+def _reduced(experiment: Experiment, pieces: list[Done]) -> list[str]:
+    """What is run again, what is less than in the paper, and how much of it is there."""
+    if not experiment.floats:
+        return []
+    texts = [f"{', '.join(experiment.floats)}, run again."]
+    for profile in map(Profile, sorted({piece.profile for piece in pieces})):
         wanted = {piece.key for piece in experiment.pieces(profile)}
         there = sum(piece.profile == profile and piece.key in wanted for piece in pieces)
         less = experiment.reductions.get(profile, "The setting is the paper's in full.")
         missing = "" if there == len(wanted) else f" {there} of {len(wanted)} pieces are done."
         texts.append(f"*Profile {profile}:* {less}{missing}")
-    return " ".join(texts)
+    return [" ".join(texts)]
 
 
 def _judged(experiment: Experiment, pieces: list[Done]) -> list[str]:
@@ -110,12 +111,11 @@ def _measured(experiment: Experiment, pieces: list[Done], folder: Path | None) -
     known: dict[str, Row] = {}
     for profile in Profile:
         known |= Results(experiment.name, profile, folder).environments()
-    hours = sum(piece.cpu_seconds for piece in pieces) / 3600
+    seconds = sum(piece.cpu_seconds for piece in pieces)
+    taken = f"{seconds / 3600:.1f} processor hours" if seconds > 600 else f"{seconds:.0f} s"
     used = sorted({piece.environment for piece in pieces}, key=list(known).index)
     command = f"python -m replication {experiment.name}"
-    lines = [
-        f"`{command}` took {hours:.2f} processor hours for {len(pieces)} pieces, one thread each:"
-    ]
+    lines = [f"`{command}` took {taken} for {len(pieces)} pieces, one thread each:"]
     for name in used:
         facts = known[name]
         packages = ", ".join(f"{package} {v}" for package, v in facts["packages"].items())

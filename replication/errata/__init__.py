@@ -1,0 +1,1 @@
+"""Errata of the paper, each shown by a computation."""
