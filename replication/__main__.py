@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from pathlib import Path
 
 import click
 
 from replication import EXPERIMENTS
-from replication.experiment import Experiment, Profile
-from replication.pages import write_pages
+from replication.claims import write_claims
+from replication.experiment import Profile
+from replication.pages import PAGES, finished, write_pages
 from replication.results import Busy, Results
-from replication.runner import run
-
-
-def find(name: str) -> Experiment:
-    found: Experiment = importlib.import_module(f"replication.{name}.experiment").EXPERIMENT
-    return found
+from replication.runner import find, run
 
 
 @click.command(
     help="Run the experiments of the paper again (all of them, or those named), and make the pages "
-    "of docs/replication from what there is. A run that was stopped goes on where it was.",
+    "of docs/replication from what there is; without names, that of all claims, too. A run that was stopped goes on where it was.",
     epilog="\b\nExperiments:\n"
     + "\n".join(f"  {name:10} {what}" for name, what in EXPERIMENTS.items()),
 )
@@ -57,6 +52,9 @@ def main(
             raise click.ClickException(str(error)) from None
     for file in write_pages(chosen, results):
         click.echo(file)
+    if not names:
+        judged = ((experiment, finished(experiment, results)) for experiment in chosen)
+        click.echo(write_claims(judged, results or PAGES))
     if failed:
         raise click.ClickException(f"{failed} pieces failed; the same command tries them again")
 

@@ -90,9 +90,14 @@ def _alone(name: str, piece: Piece) -> Outcome:
             return "its process died, perhaps for lack of memory"
 
 
+def find(name: str) -> Experiment:
+    found: Experiment = importlib.import_module(f"replication.{name}.experiment").EXPERIMENT
+    return found
+
+
 def compute(name: str, settings: Row) -> Outcome:
     """The row of a piece and its processor seconds; runs in a process of its own."""
-    experiment: Experiment = importlib.import_module(f"replication.{name}.experiment").EXPERIMENT
+    experiment = find(name)
     begin = time.process_time()
     try:
         row = experiment.run(settings)

@@ -211,8 +211,8 @@ def _whole(x: float) -> float | int:
 INTRODUCTION = (
     "Two of the paper's statements, Proposition 3.4 and Theorem 3.3, do not hold as they stand; "
     "[the mathematics](../mathematics.md#corrections-to-the-paper) has the corrected ones. The "
-    "other lines are misprints, and numbers that contradict each other. None of them touches the paper's "
-    "main results: the convex programs, their equivalence with networks, and the solvers."
+    "other lines are misprints, and numbers that contradict each other. None of them touches the "
+    "paper's main results: the convex programs, their equivalence with networks, and the solvers."
 )
 WITHOUT_NUMBERS = """Misprints that no computation has to show:
 

@@ -77,8 +77,8 @@ def restart_sign() -> Numbers:
 
 
 def step_growth() -> Numbers:
-    """Where R-FISTA ends, and its last step size, with eta + (1 - alpha) eta and with alpha eta after
-    a step for which the quadratic bound was loose."""
+    """Where R-FISTA ends, and its last step size, with eta + (1 - alpha) eta and with alpha eta
+    after a step for which the quadratic bound was loose."""
     right, wrong = _rfista(first_step=1e-3), _rfista(first_step=1e-3, growth=lambda eta: 0.75 * eta)
     return {
         "iterations": right["iterations"],
