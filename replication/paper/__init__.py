@@ -35,7 +35,8 @@ def printed(table: int) -> dict[str, dict[str, float]]:
 @cache
 def selected(table: int) -> dict[str, dict[str, float]]:
     """The hyper-parameters that the authors' cross-validation selected for Table 2 (and 6) or
-    Table 3 (and 7, 8), by set and column; a column that has no value is left out."""
+    Table 3 (and 7, 8), by set and column; a column that has no value is left out. That of the
+    active proportion has none ("random") where gates have no bias."""
     return {_set(row): _numbers(row) for row in _rows(f"selected_table{table}")}
 
 
@@ -64,4 +65,8 @@ def _set(row: dict[str, str]) -> str:
 
 
 def _numbers(row: dict[str, str]) -> dict[str, float]:
-    return {name: float(cell) for name, cell in row.items() if name not in _NAMES and cell}
+    return {
+        name: float(cell)
+        for name, cell in row.items()
+        if name not in _NAMES and cell not in ("", "random")
+    }
