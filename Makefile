@@ -11,7 +11,8 @@ SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/ker
 PEERS := pyscnn adelie skglm celer
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-core test-oldest test-exhaustive coverage lint hooks sanitize fuzz bench docs wheel wheels clean
+.PHONY: help demo test test-core test-oldest test-exhaustive coverage lint hooks sanitize fuzz bench \
+	replicate replicate-smoke docs wheel wheels clean
 
 help:
 	@echo "make demo        set up and train a certified network on data that ships with scikit-learn"
@@ -25,6 +26,8 @@ help:
 	@echo "make sanitize    random calls of the compiled kernels under sanitizers"
 	@echo "make fuzz        random problems, every answer judged exactly; goes on where it stopped"
 	@echo "make bench       benchmarks against peers (each in an environment of its own)"
+	@echo "make replicate   the paper's tables and figures at desk size, hours; goes on where it stopped"
+	@echo "make replicate-smoke  the same in a minute, to see that everything works"
 	@echo "make docs        build the documentation into docs/_build/html"
 	@echo "make wheel       a wheel for this machine and an sdist into dist, both installed and tried"
 	@echo "make wheels      wheels for other machines like this one into dist, by cibuildwheel"
@@ -67,6 +70,14 @@ fuzz: $(VENV)/.test
 
 bench: $(VENV)/.test $(PEERS:%=$(VENV)-%/.ready)
 	$(BIN)/python -m benchmarks
+
+# PROFILE=paper make replicate    runs the full settings, which takes weeks.
+PROFILE ?= desk
+replicate: $(VENV)/.test
+	$(BIN)/python -m replication --profile $(PROFILE) --jobs 2
+
+replicate-smoke: $(VENV)/.test
+	$(BIN)/python -m replication --profile smoke --jobs 2
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

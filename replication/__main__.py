@@ -17,9 +17,9 @@ from replication.runner import find, run
 
 @click.command(
     help="Run the experiments of the paper again (all of them, or those named), and make the pages "
-    "of docs/replication from what there is; without names, that of all claims, too. A run that was stopped goes on where it was.",
-    epilog="\b\nExperiments:\n"
-    + "\n".join(f"  {name:10} {what}" for name, what in EXPERIMENTS.items()),
+    "of docs/replication from what there is; without names, that of all claims, too. A run that "
+    "was stopped goes on where it was.",
+    epilog="\b\n" + "\n".join(f"{name:10} {what}" for name, what in EXPERIMENTS.items()),
 )
 @click.argument("names", nargs=-1, type=click.Choice(list(EXPERIMENTS)))
 @click.option(

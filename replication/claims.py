@@ -41,19 +41,15 @@ def _page(found: dict[str, tuple[Verdict, str]]) -> str:
     table = markdown_table(header, ([_cell(text) for text in line] for line in lines))
     count = Counter(verdict.judgement for verdict, _ in found.values())
     numbers = ", ".join(f"{count[judgement]} {_PLURAL[judgement]}" for judgement in Judgement)
-    return (
-        "\n\n".join(
-            [
-                "<!-- Made by `python -m replication --pages`. Do not edit. -->",
-                "# The paper's claims, judged",
-                f"{len(found)} of {len(claims())} claims are judged by the experiments: {numbers}. "
-                "Verdicts link to the page whose runs decide them. A claim about times is judged by "
-                "ratios of processor seconds on one core; the paper's own times are of graphics cards.",
-                table.replace("---:", "---"),
-            ]
-        )
-        + "\n"
-    )
+    parts = [
+        "<!-- Made by `python -m replication --pages`. Do not edit. -->",
+        "# The paper's claims, judged",
+        f"{len(found)} of {len(claims())} claims are judged by the experiments: {numbers}. "
+        "Verdicts link to the page whose runs decide them. A claim about times is judged by ratios "
+        "of processor seconds on one core; the paper's own times are of graphics cards.",
+        table.replace("---:", "---"),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 _PLURAL = {

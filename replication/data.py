@@ -17,6 +17,7 @@ import csv
 import hashlib
 import os
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -96,10 +97,14 @@ def images(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return X, y.astype(np.int64), X_test, y_test.astype(np.int64)
 
 
+def file_of(name: str) -> str:
+    """The file of a set in its folder."""
+    return "cifar10.npz" if name == "cifar10" else catalogue()[name].file
+
+
 def _file(name: str) -> Path:
-    if name == "cifar10":
-        return Path(os.environ.get("CVXNN_CIFAR10", folder())) / "cifar10.npz"
-    return folder() / catalogue()[name].file
+    place = os.environ.get("CVXNN_CIFAR10") if name == "cifar10" else None
+    return Path(place or folder()) / file_of(name)
 
 
 def _arrays(name: str, keys: tuple[str, ...]) -> list[np.ndarray]:
@@ -109,13 +114,21 @@ def _arrays(name: str, keys: tuple[str, ...]) -> list[np.ndarray]:
         raise MissingData(f"there is no {file.name} in {file.parent}: set {variable} to its folder")
     with np.load(file) as content:
         arrays = [np.ascontiguousarray(content[key]) for key in keys]
+    if sum_of(arrays) != wanted_sum(name):
+        raise ValueError(f"{file} is not the {name} of the experiments: its SHA-256 sum differs")
+    return arrays
+
+
+def sum_of(arrays: Iterable[np.ndarray]) -> str:
+    """The SHA-256 sum of the bytes of all arrays, one after the other."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(array.tobytes())
-    wanted = CIFAR10_SUM if name == "cifar10" else catalogue()[name].sha256
-    if digest.hexdigest() != wanted:
-        raise ValueError(f"{file} is not the {name} of the experiments: its SHA-256 sum differs")
-    return arrays
+    return digest.hexdigest()
+
+
+def wanted_sum(name: str) -> str:
+    return CIFAR10_SUM if name == "cifar10" else catalogue()[name].sha256
 
 
 @dataclass(frozen=True)
