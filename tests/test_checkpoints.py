@@ -84,6 +84,7 @@ def test_a_run_goes_on_as_if_nothing_had_happened(file, posed, settings):
     assert everything_but_times(found.history) == everything_but_times(whole.history)
     assert found.n_iter == whole.n_iter
     assert found.history[:4] == part.history
+    assert [p.n_trials for p in found.history] == [p.n_trials for p in whole.history]
     assert np.all(np.diff([p.seconds for p in found.history]) >= 0)
     assert found.seconds > part.seconds
     assert whole.n_products <= found.n_products <= whole.n_products + 6  # bounds, computed again

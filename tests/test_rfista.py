@@ -139,6 +139,26 @@ def test_forward_tracking_wastes_products(problem):
     assert products_per_iteration("tightness") < products_per_iteration("forward")
 
 
+def test_published_backtracking_and_the_count_of_its_trials(problem):
+    """Every step is a power of the two factors; steps that never grow show each backtrack."""
+
+    def run(**settings):
+        solver = RFISTA(line_search="backtracking", **settings)
+        return cvxnn.solve(problem, solver, max_iter=60, tol=0, on_failure="ignore").history
+
+    warm = run(step="warm", first_step=1e3)
+    backtracks = [math.log(record.step_size / 1e3) / math.log(0.8) for record in warm]
+    np.testing.assert_allclose(backtracks, np.round(backtracks), atol=1e-9)
+    assert backtracks[-1] > 10
+    expected = [r.n_iter + round(b) for r, b in zip(warm, backtracks, strict=True)]
+    assert [r.n_trials for r in warm] == expected
+    growing = run(first_step=1e-4)
+    ratios = [b.step_size / a.step_size for a, b in itertools.pairwise(growing)]
+    assert ratios[:5] == pytest.approx([1.25] * 5)  # no jump to 1/curvature
+    curvature = cvxnn.solve(problem, RFISTA(first_step=1e3), max_iter=1, tol=0, on_failure="ignore")
+    assert curvature.history[-1].n_trials < warm[1].n_trials
+
+
 def test_exhausted_backtracks_are_called_stalled(problem):
     solver = RFISTA(first_step=1e9, max_backtracks=1, shrink=0.999)
     solution = cvxnn.solve(problem, solver, on_failure="ignore")

@@ -37,10 +37,11 @@ class OutOfTimeError(Exception):
 @dataclass
 class Passes:
     """Products over all the data so far; one with some of the patterns is a fraction. `seconds` is
-    what a whole one has taken lately."""
+    what a whole one has taken lately. `trials` are the points that line searches have tried."""
 
     forward: float = 0.0
     adjoint: float = 0.0
+    trials: int = 0
     seconds: float = 0.0
     _share: float = 0.0  # of the products since `seconds` was set, and the time that they took
     _taken: float = 0.0
@@ -127,6 +128,7 @@ def spend(budget: Budget) -> Iterator[Budget]:
         if outer is not None:
             outer.passes.forward += budget.passes.forward
             outer.passes.adjoint += budget.passes.adjoint
+            outer.passes.trials += budget.passes.trials
 
 
 def current() -> Budget | None:
@@ -181,6 +183,13 @@ def product(*, forward: float = 0.0, adjoint: float = 0.0) -> Iterator[None]:
     before, share = budget.taken, forward + adjoint
     yield
     budget.passes.took(share, budget.taken - before)
+
+
+def count_trial() -> None:
+    """Count a point that a line search tries."""
+    budget = _current.get()
+    if budget is not None:
+        budget.passes.trials += 1
 
 
 def pieces(n: int, size: int) -> Iterator[slice]:

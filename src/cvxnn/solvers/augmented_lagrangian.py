@@ -11,6 +11,9 @@ over all blocks b (pattern, sign, class). Where the code departs from the printe
   default, for the sum of squares of the violations;
 - a certified relative gap is the default stop. When the published stop is met the inner tolerance
   goes on falling, since the published ones leave gaps of percents;
+- the paper stops at c_gap <= 0.001, a sum of squares, the authors' code at c_gap <= 1e-6. The
+  former is `stop="paper"`, the latter `AL(gap_tol=1e-6)` with it. That code also divides delta by
+  n alone: `delta=100 * C` here;
 - the published tolerances and window are for unit columns and targets of +-1. Under the default
   stop they are scaled to the data, so that units do not matter; `stop="paper"` is literal.
 
@@ -81,6 +84,9 @@ class AL:
     window_tol : tolerance (subgradient norm) of the subproblem during the search.
     inner_tol : tolerance of the subproblems afterwards.
     max_inner : R-FISTA iterations for one subproblem.
+    gap_tol : the constraint gap at which the published rule is met, beside a subgradient of `tol`;
+        None is `tol` for both, as printed. Given, subproblems are treated as the authors' code
+        does: whenever twice the gap is below the square of their tolerance, that is halved.
     tighten : factor on the inner tolerance once the published stop is met, for certified gaps.
     inner : settings of R-FISTA.
     """
@@ -94,6 +100,7 @@ class AL:
     window_tol: float = 10**-1.5
     inner_tol: float = 1e-3
     max_inner: int = 1000
+    gap_tol: float | None = None
     tighten: float = 0.5
     inner: RFISTA = field(default_factory=RFISTA)
 
@@ -104,6 +111,8 @@ class AL:
             self.tighten, "tighten", minimum=0, strict=True, maximum=1, strict_maximum=True
         )
         check_integer(self.max_inner, "max_inner", minimum=1)
+        if self.gap_tol is not None:
+            check_number(self.gap_tol, "gap_tol", minimum=0, strict=True)
         if self.window is not None:
             low, high = (check_number(edge, "window", minimum=0) for edge in self.window)
             if low >= high:
@@ -142,6 +151,7 @@ class AL:
             if self.window is not None:
                 U, delta, eta = yield from self._find_delta(run, U, gamma, delta, scale)
 
+        unit = 1.0 if self.gap_tol is None else tol / self.gap_tol  # of gaps, beside subgradients
         tol = self.inner_tol * scale.gradient
         smallest = 1e-9 * tol  # below this, residuals are rounding
         while True:
@@ -151,10 +161,12 @@ class AL:
             gap = lagrangian.constraint_gap(U)
             yield replace(
                 run.shown(lagrangian, U, n_inner),
-                residual=max(residual, gap) if stop == "paper" else None,
+                residual=max(residual, unit * gap) if stop == "paper" else None,
                 step_size=eta,
                 state=ALState(gamma, delta, eta),
             )
+            if stop == "paper" and self.gap_tol is not None and 2 * gap < tol**2:
+                tol *= math.sqrt(0.5)
             enough = max(tol / scale.gradient, 1e-12) * scale.violation
             if stop == "gap" and residual <= tol and gap <= enough:
                 tol *= self.tighten

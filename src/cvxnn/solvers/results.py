@@ -60,10 +60,12 @@ class NotConvergedError(RuntimeError):
 class Progress:
     """One iteration, as callbacks and the history see it. `objective` and `lower_bound` are the
     best so far, which is what the relative gap compares; `residual` is the measure of the
-    published stopping rule under `stop="paper"`. `seconds_left` is a guess at when the tolerance
-    will be met, if the gap goes on falling as it did lately (forecasts.py); None while there is
-    nothing to go by. A `note` says what is being done by a run that has not finished an iteration
-    for a while; such signs of life are not in the history."""
+    published stopping rule under `stop="paper"`. `n_trials` are the points that the line searches
+    of R-FISTA have tried, those that failed included: its iterations and backtracks, which is how
+    the paper counts passes; None in the history of a model from a file. `seconds_left` is a guess
+    at when the tolerance will be met, if the gap goes on falling as it did lately (forecasts.py);
+    None while there is nothing to go by. A `note` says what is being done by a run that has not
+    finished an iteration for a while; such signs of life are not in the history."""
 
     n_iter: int
     seconds: float
@@ -73,12 +75,15 @@ class Progress:
     residual: float | None
     step_size: float | None
     n_products: int
+    n_trials: int | None = field(default=None, compare=False)
     seconds_left: float | None = field(default=None, compare=False)
     note: str = ""
 
 
-# What files keep of an iteration. Only signs of life have notes, and guesses are of their moment.
-HISTORY = tuple(f.name for f in fields(Progress) if f.name not in ("seconds_left", "note"))
+# What files keep of an iteration. Only signs of life have notes, and guesses are of their moment;
+# trials are for checkpoints alone, which have an array of them.
+NOT_KEPT = ("n_trials", "seconds_left", "note")
+HISTORY = tuple(f.name for f in fields(Progress) if f.name not in NOT_KEPT)
 
 
 def array_of_history(history: Iterable[Progress]) -> np.ndarray:

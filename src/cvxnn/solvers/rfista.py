@@ -18,6 +18,8 @@ Where the code departs from the printed paper:
   would decide: runs on permuted rows would take other steps and end elsewhere;
 - if the very first step turns out far too small, it jumps to `1/curvature` instead of growing by
   25 % an iteration.
+
+`line_search="backtracking"` takes back the two uses of the curvature: the line search as published.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
+from cvxnn import budget
 from cvxnn.arrays import Array, array_namespace
 from cvxnn.memory import DOUBLE
 from cvxnn.penalties import Penalty
@@ -40,8 +43,9 @@ UNREAD: dict[str, tuple[str, ...]] = {
     "tightness": (),
     "forward": ("tightness",),
     "warm": ("grow", "tightness"),
-    "fixed": ("shrink", "grow", "tightness", "max_backtracks"),
+    "fixed": ("line_search", "shrink", "grow", "tightness", "max_backtracks"),
 }
+LINE_SEARCHES = ("curvature", "backtracking")
 VECTORS, WEIGHTS = 24, 16  # numbers of arrays (n, C) and (p, d, C) in a run, at most
 SLACK = 1e-9  # of the line search, relative: more than rounding, too little to matter otherwise
 
@@ -79,6 +83,9 @@ class RFISTA:
     step : how a step starts from the last one. "tightness": grow by `grow` if the quadratic bound
         was loose by at least `tightness`; "forward": always grow; "warm": keep; "fixed":
         `first_step` throughout, without a line search (diverges if it exceeds 2/L).
+    line_search : what follows a step that fails its test. "curvature": the smaller of `shrink`
+        times the step and 1/curvature, to which a first step that is far too small jumps as well;
+        "backtracking": `shrink` times the step, as published.
     first_step, shrink, grow, tightness : eta_0, beta, alpha and c.
     acceleration : momentum. Without it this is proximal gradient descent.
     restart : reset the momentum when it points uphill.
@@ -90,6 +97,7 @@ class RFISTA:
     products_only: ClassVar[bool] = True  # of the data: rows in files will do
 
     step: str = "tightness"
+    line_search: str = "curvature"
     first_step: float = 1.0
     shrink: float = 0.8
     grow: float = 1.25
@@ -100,6 +108,7 @@ class RFISTA:
 
     def __post_init__(self) -> None:
         check_choice(self.step, "step", UNREAD)
+        check_choice(self.line_search, "line_search", LINE_SEARCHES)
         check_number(self.first_step, "first_step", minimum=0, strict=True)
         check_number(self.shrink, "shrink", minimum=0, strict=True, maximum=1, strict_maximum=True)
         check_number(self.grow, "grow", minimum=1)
@@ -173,13 +182,14 @@ class RFISTA:
             shown_before = False
 
             for _ in range(self.max_backtracks + 1):
+                budget.count_trial()
                 x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta))
                 distance = squared_norm(x_new.U - y.U) / 2
                 bregman = smooth.bregman(x_new, y)
                 bound = (1 + SLACK) * distance / eta
                 if self.step == "fixed" or bregman <= bound or distance == 0:
                     break
-                eta = min(self.shrink * eta, distance / bregman)
+                eta = self._shorter(eta, distance, bregman)
             else:
                 raise StalledError(
                     f"the line search found no step after {self.max_backtracks} reductions: "
@@ -194,9 +204,17 @@ class RFISTA:
             if not self.acceleration or (self.restart and uphill):
                 t, momentum = 1.0, 0.0
             else:
-                t_new = (1 + math.sqrt(1 + 4 * t * t)) / 2
-                t, momentum = t_new, (t - 1) / t_new
+                t, momentum = self.next_momentum(t)
             x, y = x_new, smooth.extrapolate(x_new, x, momentum)
+
+    def next_momentum(self, t: float) -> tuple[float, float]:
+        """The next t, and the momentum on the way to it."""
+        t_new = (1 + math.sqrt(1 + 4 * t * t)) / 2
+        return t_new, (t - 1) / t_new
+
+    def _shorter(self, eta: float, distance: float, bregman: float) -> float:
+        shrunk = self.shrink * eta
+        return shrunk if self.line_search == "backtracking" else min(shrunk, distance / bregman)
 
     def _next_step(self, eta: float, distance: float, bregman: float, first: bool) -> float:
         if self.step == "forward":
@@ -206,7 +224,8 @@ class RFISTA:
         looseness = distance / (eta * bregman) if bregman > 0 else math.inf
         if looseness < self.tightness:
             return eta
-        return eta * looseness if first and math.isfinite(looseness) else self.grow * eta
+        jump = first and self.line_search == "curvature" and math.isfinite(looseness)
+        return eta * looseness if jump else self.grow * eta
 
 
 def squared_norm(x: Array) -> float:

@@ -70,7 +70,8 @@ class Run:
         self.confirm_below = tol
         self.patience = STALL_ITERATIONS
         self._stall_gap, self._stall_iter = math.inf, 0
-        self._passes_before, self._started = spent.passes.total, spent.taken
+        self._passes_before, self._trials_before = spent.passes.total, spent.passes.trials
+        self._started = spent.taken
         self._new = False  # whether there is anything that the file does not hold
 
     def steps(
@@ -123,6 +124,7 @@ class Run:
         self.history, self.n_iter = list(saved.history), saved.n_iter
         self._stall_iter = saved.n_iter
         self._passes_before -= saved.n_products
+        self._trials_before -= (saved.history[-1].n_trials or 0) if saved.history else 0
         self._started -= saved.seconds
         assert self.file is not None
         with self.file.refusing():  # weights outside of their cones
@@ -262,6 +264,7 @@ class Run:
             residual=None if iterate is None else iterate.residual,
             step_size=None if iterate is None else iterate.step_size,
             n_products=self._n_products(),
+            n_trials=self.budget.passes.trials - self._trials_before,
             seconds_left=seconds_left(self.history, self.tol, self.stop) if self.callback else None,
             note=note,
         )

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from os import PathLike
 from typing import NamedTuple
+
+import numpy as np
 
 from cvxnn import budget
 from cvxnn.arrays import Array, to_numpy
@@ -70,6 +72,7 @@ class RunFile:
         arrays = {f"best.{name}": array for name, array in packed(to_numpy(saved.weights)).items()}
         arrays["best.dual"] = to_numpy(saved.dual)
         arrays["history"] = array_of_history(saved.history)
+        arrays["trials"] = np.array([record.n_trials or 0 for record in saved.history], dtype=int)
         header: dict[str, object] = {
             "n_iter": saved.n_iter,
             "n_products": saved.n_products,
@@ -109,6 +112,7 @@ class RunFile:
         history = arrays["history"]
         if history.ndim != 2 or history.shape[1] != len(HISTORY):
             raise ValueError(f"a history of shape {history.shape}")
+        trials = arrays.get("trials", np.zeros(len(history)))  # older files have none
         snapshot, method = None, header["method"]
         if method is not None:
             its = {
@@ -120,7 +124,10 @@ class RunFile:
         return Saved(
             weights=self.problem.check_weights(unpacked(best, shape)),
             dual=self.problem.operator_double.like(dual),
-            history=history_of_array(history),
+            history=tuple(
+                replace(record, n_trials=int(count))
+                for record, count in zip(history_of_array(history), trials, strict=True)
+            ),
             n_iter=check_integer(header["n_iter"], "n_iter", minimum=0),
             n_products=check_integer(header["n_products"], "n_products", minimum=0),
             seconds=check_number(header["seconds"], "seconds", minimum=0, maximum=math.inf),
