@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
+import click
+
 from benchmarks import (
     all_patterns,
     comparison,
@@ -33,8 +38,7 @@ from benchmarks import (
     ties,
     versions,
 )
-from benchmarks.command import command_line
-from benchmarks.record import BENCHMARKS
+from benchmarks.record import Benchmark, Options, Record
 
 MEASUREMENTS = {
     module.BENCHMARK.name: module.BENCHMARK
@@ -71,11 +75,62 @@ MEASUREMENTS = {
     )
 }
 
-main = command_line(
-    BENCHMARKS,
-    MEASUREMENTS,
-    "Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed.",
+
+@click.command(
+    help="Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed.",
+    epilog="\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in MEASUREMENTS.items()),
 )
+@click.argument("names", nargs=-1, type=click.Choice(list(MEASUREMENTS)))
+@click.option("--quick", is_flag=True, help="Small sizes; results go to a temporary folder.")
+@click.option(
+    "--results",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the JSON and the tables, instead of where the project keeps them.",
+)
+@click.option("--max-seconds", type=float, help="Time limit of each run, where there is one.")
+@click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
+def main(
+    names: tuple[str, ...],
+    quick: bool,
+    results: Path | None,
+    max_seconds: float | None,
+    tables: bool,
+) -> None:
+    if quick and results is None:
+        results = Path(tempfile.mkdtemp(prefix="cvxnn-benchmarks-"))
+    if tables:
+        for name in names or MEASUREMENTS:
+            record = Record.of(name, results)
+            if names or record.data.exists():
+                record.write_table(MEASUREMENTS[name])
+        return
+    options = Options(quick=quick, max_seconds=max_seconds)
+    missed = [
+        f"{name}: {miss}"
+        for name in names or MEASUREMENTS
+        for miss in run(MEASUREMENTS[name], options, Record.of(name, results))
+    ]
+    for line in missed:
+        click.echo(f"target missed, {line}", err=True)
+    raise SystemExit(1 if missed else 0)
+
+
+def run(benchmark: Benchmark, options: Options, record: Record) -> list[str]:
+    """Measure, keeping every result as soon as it is there; the targets that were missed."""
+    command = f"python -m benchmarks {benchmark.name}" + (" --quick" if options.quick else "")
+    if options.max_seconds is not None:
+        command += f" --max-seconds {options.max_seconds:g}"
+    rows = record.rows() if benchmark.resumable else {}
+    for case, row in benchmark.measure(options, dict(rows)):
+        click.echo(f"{benchmark.name}: {case} done", err=True)
+        rows[case] = row
+        record.write(benchmark, command, rows)
+    if not rows:
+        click.echo(f"{benchmark.name}: nothing was measured", err=True)
+        return []
+    click.echo(record.table.read_text())
+    return benchmark.misses(rows)
+
 
 if __name__ == "__main__":
     main()

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from benchmarks.record import BENCHMARKS, ROOT, Benchmark, Options, Row, Rows, markdown_table
+from benchmarks.record import RESULTS, ROOT, Benchmark, Options, Row, Rows, markdown_table
 from benchmarks.train_images import data_file
 
 LIMIT = 4 * 3600.0  # seconds of a case in one call, unless the command line says otherwise
@@ -52,7 +52,7 @@ def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
         with tempfile.TemporaryDirectory() as folder:
             yield from _all(QUICK, options, rows, Path(folder))
     else:
-        yield from _all(CASES, options, rows, BENCHMARKS.results / "images")
+        yield from _all(CASES, options, rows, RESULTS / "images")
 
 
 def _all(

@@ -16,22 +16,11 @@ from typing import Any
 from benchmarks import THREADS
 
 ROOT = Path(__file__).parent.parent
+RESULTS, PAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "benchmarks"
 PACKAGES = ("cvxnn", "numpy", "scipy", "scikit-learn", "cvxpy", "clarabel")
 
 Row = dict[str, Any]
 Rows = dict[str, Row]  # by the name of the case
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a package of measurements keeps its results, and the pages made of them."""
-
-    package: str
-    results: Path
-    tables: Path
-
-
-BENCHMARKS = Place("benchmarks", ROOT / "benchmarks" / "results", ROOT / "docs" / "benchmarks")
 
 
 @dataclass(frozen=True)
@@ -71,10 +60,9 @@ class Record:
     table: Path
 
     @classmethod
-    def of(cls, name: str, folder: Path | None = None, place: Place = BENCHMARKS) -> Record:
+    def of(cls, name: str, folder: Path | None = None) -> Record:
         """In `folder`, or where the project keeps its results."""
-        data, tables = folder or place.results, folder or place.tables
-        return cls(data / f"{name}.json", tables / f"{name}.md")
+        return cls((folder or RESULTS) / f"{name}.json", (folder or PAGES) / f"{name}.md")
 
     def rows(self) -> Rows:
         return json.loads(self.data.read_text())["rows"] if self.data.exists() else {}
