@@ -77,7 +77,7 @@ MEASUREMENTS = {
 
 
 @click.command(
-    help="Measure what cvxnn promises (all benchmarks, or those named). Fails if a target is missed.",
+    help="Measure what cvxnn promises (all benchmarks, or those named). Fails on a missed target.",
     epilog="\b\n" + "\n".join(f"{name:14} {b.title}" for name, b in MEASUREMENTS.items()),
 )
 @click.argument("names", nargs=-1, type=click.Choice(list(MEASUREMENTS)))
