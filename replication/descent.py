@@ -357,7 +357,7 @@ class _Going:
                     dim=1,
                 )
             )
-        return [Point(epoch, *numbers, 0.0) for numbers in torch.cat(found).tolist()]
+        return [Point(epoch, f, t, g, 0.0) for f, t, g in torch.cat(found).tolist()]
 
     def _end(self, ended: list[int]) -> None:
         """Take these runs out, with what is to be said of them."""
