@@ -1,0 +1,9 @@
+"""stub"""
+
+
+def present(done):
+    return "x"
+
+
+draw = None
+verdicts = None
