@@ -201,32 +201,56 @@ class Gradient:
         """For some runs at a time: which, their gradients, and their sums of squared residuals.
 
         `rows` (runs, b) are those of the batch of each run, None for all rows. Neighbours that have
-        the same seed have the same rows, whose gates are then fetched once."""
+        the same seed have the same rows; where there are many gates, they are fetched once."""
         b, gated = len(self.X) if rows is None else rows.shape[1], self.D is not None
         d, C = self.X.shape[1], self.problem.C
         collapsed = gated and (C == 1 or C * d * (1 + 25 / b) <= _NARROW)
         method = self._collapsed if collapsed else self._activated
-        at_most = len(seeds) if collapsed else max(1, _CACHED // (b * U.shape[2]))
-        for part in _parts(seeds, at_most, gated):
-            yield part, *method(U[part], A[part], None if rows is None else rows[part])
+        at_most = max(1, _CACHED // (b * U.shape[2]))
+        shared = gated and (rows is None or at_most < 4)
+        for part in _parts(seeds, len(seeds) if shared and collapsed else at_most, shared):
+            some, alike = None if rows is None else rows[part], len(set(seeds[part])) == 1
+            yield part, *method(U[part], A[part], *self._data(len(U[part]), some, alike))
 
-    def _collapsed(self, U: torch.Tensor, A: torch.Tensor, rows: torch.Tensor | None) -> Found:
+    def _data(
+        self, runs: int, rows: torch.Tensor | None, alike: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Rows and targets of each run, and its gates; of all together if all have the same."""
+        if rows is None:
+            return self.X.expand(runs, -1, -1), self.Y, self.D
+        D = None if self.D is None else self.D[rows[0] if alike else rows]
+        return self.X[rows], self.Y[rows], D
+
+    def _collapsed(
+        self,
+        U: torch.Tensor,
+        A: torch.Tensor,
+        X: torch.Tensor,
+        Y: torch.Tensor,
+        D: torch.Tensor | None,
+    ) -> Found:
         """With gates, by two products and no activations; index c of M (runs, C, d, m) stands for
         an output."""
-        X, Y, D = self._data(len(U), rows)
         assert D is not None
+        D = D if D.dim() == 2 else D.unsqueeze(1)
         columns, of_output = X.transpose(1, 2).unsqueeze(1), A.transpose(1, 2).unsqueeze(2)
         U = U.unsqueeze(1)
-        Z = (((U * of_output) @ D.T) * columns).sum(2).transpose(1, 2)
+        Z = (((U * of_output) @ D.mT) * columns).sum(2).transpose(1, 2)
         residuals, slopes = self._slopes(Z, Y)
         M = (columns * slopes.transpose(1, 2).unsqueeze(2)) @ D
         of_A = (U * M).sum(2).transpose(1, 2)
         return *self._penalized(U[:, 0], A, M.mul_(of_output).sum(1), of_A), residuals
 
-    def _activated(self, U: torch.Tensor, A: torch.Tensor, rows: torch.Tensor | None) -> Found:
+    def _activated(
+        self,
+        U: torch.Tensor,
+        A: torch.Tensor,
+        X: torch.Tensor,
+        Y: torch.Tensor,
+        D: torch.Tensor | None,
+    ) -> Found:
         import torch
 
-        X, Y, D = self._data(len(U), rows)
         H = torch.bmm(X, U)
         H = H.relu_() if D is None else H.mul_(D)
         residuals, slopes = self._slopes(torch.bmm(H, A), Y)
@@ -239,14 +263,6 @@ class Gradient:
             D = torch.gt(H, 0, out=H) if D is None else D
             of_U = torch.bmm(X.transpose(1, 2), torch.bmm(slopes, A.transpose(1, 2)).mul_(D))
         return *self._penalized(U, A, of_U, of_A), residuals
-
-    def _data(
-        self, runs: int, rows: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Rows and targets of each run, and the gates that are those of all."""
-        if rows is None:
-            return self.X.expand(runs, -1, -1), self.Y, self.D
-        return self.X[rows], self.Y[rows], None if self.D is None else self.D[rows[0]]
 
     def _slopes(self, Z: torch.Tensor, Y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums of squared residuals, and the derivative of the loss by the outputs."""

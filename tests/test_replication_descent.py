@@ -37,7 +37,9 @@ def value(problem, U, A, rows):
 @pytest.mark.parametrize(("C", "d"), [(1, 4), (3, 4), (3, 30)])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("scale", ["convex", "released"])
-def test_gradients_are_those_of_automatic_differentiation(C, d, gated, scale):
+@pytest.mark.parametrize("cached", [1, 2**18])
+def test_gradients_are_those_of_automatic_differentiation(monkeypatch, C, d, gated, scale, cached):
+    monkeypatch.setattr("replication.descent._CACHED", cached)  # a run at a time, or all of them
     X, Y = data(C, d=d)
     m, seeds = 6, (0, 0, 1)
     problem = Problem(X, Y, 0.03, gates_of(X, m) if gated else None, scale)

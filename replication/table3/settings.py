@@ -36,9 +36,9 @@ def rows_of(name: str) -> int:
 
 
 def size(name: str) -> int:
-    """Training rows times outputs."""
-    classes = catalogue()[name].classes
-    return rows_of(name) * (1 if classes == 2 else classes)
+    """Training rows times columns times outputs."""
+    known = catalogue()[name]
+    return rows_of(name) * known.d * (1 if known.classes == 2 else known.classes)
 
 
 def pieces(profile: Profile) -> list[Piece]:
@@ -52,6 +52,7 @@ def pieces(profile: Profile) -> list[Piece]:
     found = [piece for name in small for piece in of_set(name, epochs)]
     seeds = GATE_SEEDS if full else GATE_SEEDS[:1]
     found += [al(name, seed, 1e9 if full else SECONDS) for name in small for seed in seeds]
+    found.sort(key=lambda piece: piece.cost)
     return found + [convex_gated(name, (seed,)) for name in large for seed in GATE_SEEDS]
 
 
@@ -93,7 +94,7 @@ def convex_gated(name: str, gate_seeds: tuple[int, ...]) -> Piece:
         "newton_tol": 1e-4,
         "seconds": SECONDS,
     }
-    cost = len(gate_seeds) * size(name) * 0.01
+    cost = len(gate_seeds) * size(name) * 2e-4
     key = f"{name} C-GReLU" + (f" {gate_seeds[0]}" if len(gate_seeds) == 1 else "")
     return Piece(key, settings, cost)
 
@@ -108,7 +109,7 @@ def convex_relu(name: str, gate_seeds: tuple[int, ...]) -> Piece:
         "newton_tol": 1e-3,
         "seconds": SECONDS,
     }
-    return Piece(f"{name} C-ReLU", settings, len(gate_seeds) * min(SECONDS, size(name) * 0.02))
+    return Piece(f"{name} C-ReLU", settings, len(gate_seeds) * min(SECONDS, size(name) * 4e-4))
 
 
 def al(name: str, gate_seed: int, seconds: float) -> Piece:
@@ -121,7 +122,7 @@ def al(name: str, gate_seed: int, seconds: float) -> Piece:
         "max_inner": AL_INNER,
         "seconds": seconds,
     }
-    return Piece(f"{name} AL {gate_seed}", settings, min(seconds, 60.0))
+    return Piece(f"{name} AL {gate_seed}", settings, min(seconds, size(name) * 2.5e-3))
 
 
 def relu(name: str, method: str, epochs: int) -> Piece:
@@ -135,7 +136,7 @@ def relu(name: str, method: str, epochs: int) -> Piece:
         "seconds": SECONDS,
         "scale": "convex",
     }
-    return Piece(f"{name} NC-ReLU {method}", settings, 10 + epochs * size(name) * 5e-5)
+    return Piece(f"{name} NC-ReLU {method}", settings, 3 + epochs * rows_of(name) * 1e-5)
 
 
 def gated(name: str, method: str, epochs: int, patterns: int, scale: str = "convex") -> Piece:
@@ -148,7 +149,8 @@ def gated(name: str, method: str, epochs: int, patterns: int, scale: str = "conv
         "gate_seeds": [DEFAULT_SEED] if alike else list(GATE_SEEDS),
         "scale": scale,
     }
-    cost = epochs * size(name) * patterns * 5 / (1e8 if patterns > 100 else 3e7)
+    narrow = 24 * rows_of(name)  # where the time goes into passes over the gates
+    cost = 3 + epochs * patterns * max(size(name), narrow) * 7e-10
     return Piece(f"{name} NC-GReLU {patterns} {scale} {method}", settings, cost)
 
 
