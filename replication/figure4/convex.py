@@ -134,8 +134,7 @@ def thinned(points: Sequence[Moment], levels: int = LEVELS) -> list[list[float]]
     above = [*np.geomspace(0.01, farthest, levels), *THRESHOLDS, 0.0]
     places = {int(np.argmax(best <= best[-1] * (1 + q))) for q in above} | {0}
     return [
-        [rounded(finite[k].seconds), rounded(best[k]), finite[k].iterations]
-        for k in sorted(places)
+        [rounded(finite[k].seconds), rounded(best[k]), finite[k].iterations] for k in sorted(places)
     ]
 
 

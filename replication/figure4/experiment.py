@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from replication.experiment import Experiment, Row
+from replication.experiment import Experiment, Profile, Row
 from replication.figure4.convex import run_programs
+from replication.figure4.figures import draw
+from replication.figure4.judging import verdicts
+from replication.figure4.page import present
 from replication.figure4.rivals import run_rivals
-from replication.figure4.settings import pieces
+from replication.figure4.settings import AL_LIMIT, LIMIT, RIVAL_PATTERNS, RIVAL_SETS, pieces
 
 
 def run(settings: Row) -> Row:
@@ -18,5 +21,16 @@ EXPERIMENT = Experiment(
     floats=("Figure 4", "Figure 7", "Figure 8"),
     pieces=pieces,
     run=run,
-    present=lambda done: "",
+    present=present,
+    draw=draw,
+    verdicts=verdicts,
+    reductions={
+        Profile.SMOKE: "One synthetic problem with 20 patterns, and no interior points.",
+        Profile.DESK: f"All programs of the convex methods have the paper's size, with at most "
+        f"{LIMIT:g} processor seconds for each, and {AL_LIMIT:g} for the AL. The comparison of all "
+        f"methods is on smaller problems: {len(RIVAL_SETS)} sets with at most 1000 rows at three "
+        f"strengths, {RIVAL_PATTERNS['gated']} gated and {RIVAL_PATTERNS['relu']} ReLU patterns; "
+        "Adam and SGD with the seven step sizes, one seed and 500 epochs (the paper: three seeds, "
+        "2000 epochs); Clarabel for MOSEK with 60 processor seconds and 8 GB (15 minutes, 32 GB).",
+    },
 )

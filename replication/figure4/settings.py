@@ -171,7 +171,10 @@ def _smoke() -> Iterator[Piece]:
     """The synthetic problem, which needs no files, with few patterns."""
     small = {"set": "synthetic", "patterns": 20, "seed": GATE_SEED}
     for kind in KINDS:
-        for key, (solver, options) in {"newton": EXACT, PUBLISHED[kind][0]: PUBLISHED[kind]}.items():
+        for key, (solver, options) in {
+            "newton": EXACT,
+            PUBLISHED[kind][0]: PUBLISHED[kind],
+        }.items():
             settings = {
                 **small,
                 "part": "programs",
