@@ -83,7 +83,7 @@ def _of_run(
     row: Row = {"seed": run.seed, "status": run.status, "epochs": run.epochs}
     if run.status == "diverged":
         return row
-    accuracy, test = both_accuracies(task, run.U, run.A)
+    accuracy, test = accuracies[place, run.epochs] = both_accuracies(task, run.U, run.A)
     return row | {
         "objective": rounded(run.objective),
         "gradient": rounded(run.gradient),

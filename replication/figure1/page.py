@@ -253,7 +253,7 @@ def _limit(ax: Axes, panel: Panel) -> None:
     elif panel is OBJECTIVE:
         ax.set_ylim(0, 0.06)
     else:
-        ax.set_ylim(85, 100.5)
+        ax.set_ylim(88, 100.5)
 
 
 def _curves(runs: Runs) -> Iterator[tuple[list[list[float]], str, Row]]:

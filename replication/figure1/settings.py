@@ -29,14 +29,14 @@ def pieces(profile: Profile) -> list[Piece]:
     found = [Piece(f"{teacher} sgd", sgd(teacher, SEEDS), 5.0) for teacher in TEACHERS]
     found.append(Piece("uniform sgd released", sgd("uniform", SEEDS, "released"), 1.0))
     for teacher in TEACHERS:
+        some = SEEDS if full or teacher == "uniform" else SEEDS[:3]
         found += [
-            Piece(f"{teacher} newton {seed}", convex("newton", teacher, seed), 15.0)
+            Piece(f"{teacher} newton {seed}", convex("newton", teacher, seed), 12.0)
             for seed in SEEDS
         ]
-    for teacher, seeds in (("uniform", SEEDS), ("gaussian", SEEDS if full else SEEDS[:3])):
         found += [
-            Piece(f"{teacher} al {seed}", convex("al", teacher, seed, al_seconds), 60.0)
-            for seed in seeds
+            Piece(f"{teacher} al {seed}", convex("al", teacher, seed, al_seconds), 55.0)
+            for seed in some
         ]
     return found
 

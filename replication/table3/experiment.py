@@ -27,8 +27,15 @@ Result = TypeVar("Result")
 def run(piece: Row) -> Row:
     warnings.simplefilter("ignore", cvxnn.PatternWarning)
     task = data.synthetic() if piece.get("rows") == "synthetic" else data.Task.of(piece["set"])
-    kinds = {"C-GReLU": convex, "C-ReLU": convex, "AL": augmented, "NC-ReLU": relu}
-    found = kinds.get(piece["kind"], gated)(task, piece)
+    kinds = {
+        "C-GReLU": convex,
+        "C-ReLU": convex,
+        "grid": grid,
+        "AL": augmented,
+        "NC-ReLU": relu,
+        "NC-GReLU": gated,
+    }
+    found = kinds[piece["kind"]](task, piece)
     n, d = task.X.shape
     return {"n": n, "n_test": len(task.X_test), "d": d, "classes": task.classes, **found}
 
@@ -39,18 +46,25 @@ def convex(task: data.Task, piece: Row) -> Row:
     for seed in piece["gate_seeds"]:
         problem = posed(task, piece, seed)
         if piece["kind"] == "C-GReLU":
-            found = timed(
-                cvxnn.solve,
-                problem,
-                "rfista",
-                stop="paper",
-                max_iter=piece["iterations"],
-                on_failure="ignore",
-            )
+            found = timed(published_stop, problem, piece["iterations"])
             row.setdefault("rfista", []).append(outcome(task, *found))
         exact = timed(optimum, problem, piece["newton_tol"], piece["seconds"])
         row["optimum"].append(outcome(task, *exact))
     return row
+
+
+def grid(task: data.Task, piece: Row) -> Row:
+    """The test accuracy of R-FISTA with every penalty, for one sampling."""
+    problem = posed(task, piece | {"lam": piece["lams"][0]}, piece["gate_seeds"][0])
+    solutions = [
+        published_stop(problem.with_lam(lam), piece["iterations"]) for lam in piece["lams"]
+    ]
+    return {
+        "accuracies": [
+            rounded(task.accuracy(solution.network().predict(task.X_test)))
+            for solution in solutions
+        ]
+    }
 
 
 def augmented(task: data.Task, piece: Row) -> Row:
@@ -121,9 +135,13 @@ def _of_run(task: data.Task, run: Run, active: np.ndarray | None = None) -> Row:
     }
 
 
-def posed(task: data.Task, piece: Row, seed: int) -> cvxnn.CGReLU | cvxnn.CReLU:
-    kind = cvxnn.CGReLU if piece["kind"] == "C-GReLU" else cvxnn.CReLU
+def posed(task: data.Task, piece: Row, seed: int) -> Any:
+    kind = cvxnn.CGReLU if piece["kind"] in ("C-GReLU", "grid") else cvxnn.CReLU
     return kind(task.X, task.targets, task.patterns(piece["patterns"], seed), piece["lam"])
+
+
+def published_stop(problem: cvxnn.CGReLU, iterations: int) -> cvxnn.Solution:
+    return cvxnn.solve(problem, "rfista", stop="paper", max_iter=iterations, on_failure="ignore")
 
 
 def optimum(problem: Any, tol: float, seconds: float) -> cvxnn.Solution:

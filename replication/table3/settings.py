@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from replication.data import DEFAULT_SEED, GATE_SEED, catalogue
 from replication.experiment import Piece, Profile, Row
 from replication.paper import selected
@@ -52,8 +54,10 @@ def pieces(profile: Profile) -> list[Piece]:
     found = [piece for name in small for piece in of_set(name, epochs)]
     seeds = GATE_SEEDS if full else GATE_SEEDS[:1]
     found += [al(name, seed, 1e9 if full else SECONDS) for name in small for seed in seeds]
+    found += [grid(name) for name in small]
     found.sort(key=lambda piece: piece.cost)
-    return found + [convex_gated(name, (seed,)) for name in large for seed in GATE_SEEDS]
+    found += [convex_gated(name, (seed,)) for name in large for seed in GATE_SEEDS]
+    return found + [grid(name) for name in large]
 
 
 def of_set(name: str, epochs: int) -> list[Piece]:
@@ -97,6 +101,19 @@ def convex_gated(name: str, gate_seeds: tuple[int, ...]) -> Piece:
     cost = len(gate_seeds) * size(name) * 2e-4
     key = f"{name} C-GReLU" + (f" {gate_seeds[0]}" if len(gate_seeds) == 1 else "")
     return Piece(key, settings, cost)
+
+
+def grid(name: str) -> Piece:
+    """All penalties that the authors chose from, to see which of them a printed cell may have."""
+    settings: Row = {
+        "set": name,
+        "kind": "grid",
+        "lams": [float(f"{lam:.6g}") for lam in np.logspace(-6, -2, 10)],
+        "patterns": GATED,
+        "gate_seeds": [GATE_SEEDS[0]],
+        "iterations": ITERATIONS,
+    }
+    return Piece(f"{name} C-GReLU grid", settings, 10 + size(name) * 5e-3)
 
 
 def convex_relu(name: str, gate_seeds: tuple[int, ...]) -> Piece:
