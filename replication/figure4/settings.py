@@ -55,7 +55,9 @@ DESCENT = {"steps": list(STEPS), "seeds": [778], "epochs": 500}
 RELEASED_AT = LAMBDAS[2]  # the strength at which the released scale of the loss is run as well
 CONIC = {"max_seconds": LIMIT, "gigabytes": 8.0}
 GENERATED_LIMIT = 10.0
-PROGRAMS_OF_A_PIECE = 40.0  # seconds: a set that is expected to take longer is cut into programs
+# The size (rows times columns times outputs times patterns) up to which a set is one piece; those
+# of larger ones are single programs.
+WHOLE = {"newton/gated": 2.4e9, "newton/relu": 1.2e9, "rfista/gated": 4e9, "al/relu": 1.75e7}
 
 
 def pieces(profile: Profile) -> list[Piece]:
@@ -68,8 +70,8 @@ def pieces(profile: Profile) -> list[Piece]:
 
 
 def _turn(piece: Piece) -> float:
-    """The order at a desk: cheap pieces first, those that tell more for their cost before."""
-    worth = {"newton/gated": 20.0, "newton/relu": 5.0, "rivals": 10.0, "rfista/gated": 2.0}
+    """The order at a desk: cheap pieces first, and of equal cost those that tell more."""
+    worth = {"newton/gated": 40.0, "newton/relu": 5.0, "rivals": 10.0, "rfista/gated": 2.0}
     matching = (factor for name, factor in worth.items() if piece.key.startswith(name))
     return piece.cost / next(matching, 1.0)
 
@@ -91,7 +93,8 @@ def _of_set(
     solver, options = how
     size = _size(name) * PATTERNS[kind]
     cost = expected(key, kind, size, limit)
-    groups = [LAMBDAS] if cost < PROGRAMS_OF_A_PIECE else [[lam] for lam in LAMBDAS]
+    whole = size < WHOLE[f"{key}/{kind}"]
+    groups = [LAMBDAS] if whole else [[lam] for lam in LAMBDAS]
     for lams in groups:
         end = "" if len(lams) > 1 else f"/{lams[0]:.3g}"
         settings = {
@@ -112,7 +115,7 @@ def expected(method: str, kind: str, size: float, limit: float | None) -> float:
     """Processor seconds of a set's six programs: a time for every program, and one that grows with
     rows times columns times outputs times patterns."""
     fixed, rate = {
-        ("newton", "gated"): (0.3, 2e8),
+        ("newton", "gated"): (0.3, 6e7),
         ("newton", "relu"): (1.0, 3e7),
         ("rfista", "gated"): (0.5, 1e8),
         ("al", "relu"): (5.0, 5e5),
@@ -149,7 +152,7 @@ def _desk_rivals(name: str, kind: str, lam: float) -> Row:
         "scales": ["convex", "released"] if lam == RELEASED_AT else ["convex"],
         "conic": CONIC,
         "generated_seconds": GENERATED_LIMIT,
-        "cost": 60.0 + _size(name) / 500,
+        "cost": _size(name) / 400 + 10 if kind == "gated" else _size(name) / 200 + 20,
     }
 
 
