@@ -34,7 +34,7 @@ def pieces(profile: Profile) -> list[Piece]:
             Piece("joint-synthetic-650", conic("synthetic", "joint", 60.0, patterns=8), 3.0),
         ]
     sets = by_size([*printed(5), UNNAMED])
-    pairs = [(name, seed) for seed in SEEDS for name in sets]
+    pairs = [(name, seed) for name in sets for seed in SEEDS]
     conic_seeds = SEEDS[:1] if profile is Profile.DESK else SEEDS
     conic_sets = by_size(TABLE_1) if profile is Profile.DESK else sets
     conic_pairs = [(name, seed) for seed in conic_seeds for name in conic_sets]
