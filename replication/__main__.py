@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -40,6 +42,7 @@ from replication.runner import find, run
 def main(
     names: tuple[str, ...], profile: str, jobs: int, hours: float, pages: bool, results: Path | None
 ) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the runner ends its processes first
     chosen = [find(name) for name in names or EXPERIMENTS]
     if profile == Profile.SMOKE and results is None:
         results = Path(tempfile.mkdtemp(prefix="cvxnn-replication-"))
