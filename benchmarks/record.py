@@ -17,7 +17,7 @@ from benchmarks import THREADS
 
 ROOT = Path(__file__).parent.parent
 RESULTS, PAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "benchmarks"
-PACKAGES = ("cvxnn", "numpy", "scipy", "scikit-learn", "cvxpy", "clarabel")
+PACKAGES = ("cvxnn", "numpy", "scipy", "scikit-learn", "cvxpy", "clarabel", "torch")
 
 Row = dict[str, Any]
 Rows = dict[str, Row]  # by the name of the case
