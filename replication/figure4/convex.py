@@ -1,7 +1,7 @@
 """Convex programs by one method, with what it reached when.
 
-Seconds are of the processor, limits as well, since machines have other work to do. They count from
-the call of a method, with patterns drawn and the data in memory, and a trace ends with its last
+Seconds are of the processor, and the runner sees to it that limits are as well. They count from
+the call of a method, with patterns drawn and the data in memory. A trace ends with the last
 iterate; `seconds` has the certificate in it.
 """
 
@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import cvxnn
-from cvxnn import budget
 from cvxnn.solvers import augmented_lagrangian
 from replication.data import Task, synthetic
 from replication.experiment import Row
@@ -69,7 +68,7 @@ def run_programs(settings: Row) -> Row:
 
 def solved(task: Task, problem: Any, solver: str, **options: Any) -> Row:
     """What a solver makes of a program: its point, what is proven of it, and its trace."""
-    with processor_time():
+    with shown_often():
         trace = Trace()
         solution = cvxnn.solve(problem, solver, on_failure="ignore", callback=trace, **options)
         seconds = trace.seconds
@@ -87,14 +86,14 @@ def solved(task: Task, problem: Any, solver: str, **options: Any) -> Row:
 
 
 @contextmanager
-def processor_time() -> Iterator[None]:
-    """Limits inside are processor seconds."""
-    clock, every = budget.clock, augmented_lagrangian.SHOW_EVERY
-    budget.clock, augmented_lagrangian.SHOW_EVERY = time.process_time, SHOW_EVERY
+def shown_often() -> Iterator[None]:
+    """The augmented Lagrangian inside shows a point every SHOW_EVERY iterations."""
+    every = augmented_lagrangian.SHOW_EVERY
+    augmented_lagrangian.SHOW_EVERY = SHOW_EVERY
     try:
         yield
     finally:
-        budget.clock, augmented_lagrangian.SHOW_EVERY = clock, every
+        augmented_lagrangian.SHOW_EVERY = every
 
 
 class Moment(NamedTuple):

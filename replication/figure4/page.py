@@ -386,6 +386,8 @@ def _readings() -> str:
         "configuration. A point is mapped every 25 iterations, in the time that counts.\n"
         "- R-FISTA's line search is the library's, which needs fewer trials than the published one "
         "(Figures 9 and 12 compare both).\n"
+        "- NC-GReLU has the gates of C-GReLU, as the text says. The released code gives it 100 "
+        "others, a smaller problem whose objective cannot be compared.\n"
         "- The loss of Adam and SGD has the scale of the convex problem, 1/(2nC); the released "
         "scale is a table of its own.\n"
         "- `25 % more` in the claim about the AL may mean points or a ratio; both are given."
