@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from replication.experiment import Done, Row
 from replication.paper import printed
-from replication.table1.settings import CONGRESSIONAL, SONAR, by_size
+from replication.table1.settings import CONGRESSIONAL, SEEDS, SONAR, by_size
 
 # What the methods are called on the page, and the columns of Table 5 that they stand beside.
 NAMES = {
@@ -61,6 +61,10 @@ class Collected(NamedTuple):
     def median(self, name: str, method: str, what: str) -> float | None:
         values = [row[what] for row in self.samplings(name, method)]
         return median(values) if values else None
+
+    def is_whole(self, name: str, *methods: str) -> bool:
+        """Whether all samplings are done, so that medians are those of the paper."""
+        return all(len(self.samplings(name, method)) == len(SEEDS) for method in methods)
 
     def fact(self, name: str, what: str) -> int:
         return next(row[what] for row in self.methods[name].values() if what in row)

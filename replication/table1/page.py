@@ -20,13 +20,12 @@ from replication.table1.collected import (
     tolerance,
 )
 from replication.table1.figures import draw
-from replication.table1.settings import CONGRESSIONAL, SONAR, TABLE_1, UNNAMED
+from replication.table1.settings import CONGRESSIONAL, LAM, SONAR, TABLE_1, UNNAMED
 from replication.table1.verdicts import verdicts
 
 __all__ = ["draw", "present", "verdicts"]
 
 NORM_TOLERANCE = 0.02  # of the printed norm
-DETERMINISTIC = ("rfista", "cd_socp")
 
 
 def present(done: Sequence[Done]) -> str:
@@ -38,8 +37,9 @@ def _parts(found: Collected) -> list[str]:
     return [
         _INTRODUCTION,
         "## Test accuracy",
-        "In percent, the median of the samplings that are done, and the printed number behind the "
-        "sign. The two last columns are the optimal models of the same programs.",
+        "In percent, the median of five samplings, and the printed number behind the sign. The two "
+        "last columns are the optimal models of the same programs. Where fewer samplings are done, "
+        "their number is in brackets, and there is nothing to compare.",
         _accuracies(found),
         _agreement(found, "accuracy"),
         "## Norms",
@@ -124,13 +124,18 @@ def _norms(found: Collected) -> str:
 
 def _beside(found: Collected, name: str, method: str, what: str, digits: int, within: float) -> str:
     here = found.median(name, method, what)
-    return "" if here is None else beside(here, cell(name, method, what), digits, within)
+    if here is None:
+        return ""
+    if not found.is_whole(name, method):
+        return f"{here:.{digits}f} ({len(found.samplings(name, method))})"
+    return beside(here, cell(name, method, what), digits, within)
 
 
 def _kind(found: Collected, name: str, method: str, what: str) -> str | None:
-    """How a cell agrees: "same", "near" or "far"; None where there is nothing to compare."""
+    """How a cell agrees: "same", "near" or "far"; None where there is nothing to compare, or not
+    all samplings yet."""
     here, there = found.median(name, method, what), cell(name, method, what)
-    if here is None or there is None:
+    if here is None or there is None or not found.is_whole(name, method):
         return None
     if what == "accuracy":
         return agreement(here, there, 1, tolerance(found.fact(name, "n_test")))
@@ -154,7 +159,9 @@ def _agreement(found: Collected, what: str) -> str:
             lines.append((NAMES[method], total, count["same"], near, f"{100 * near / total:.0f} %"))
     header = ("method", "cells", "equal as printed", "equal or near", "share")
     note = "" if what == "accuracy" else " The rows congressional-voting and sonar are left out."
-    return markdown_table(header, lines) + f"\n\n{_COUNTED[what]}{note}" if lines else ""
+    if not lines:
+        return ""
+    return f"{markdown_table(header, lines)}\n\n{_COUNTED[what]}{note}"
 
 
 _COUNTED = {
@@ -169,91 +176,73 @@ def _of_another_set(method: str, what: str) -> bool:
 
 
 def _differences(found: Collected) -> str:
-    lines = [
-        f"- *{NAMES[method]}, {what}, {name}:* {_explained(found, name, method, what)}"
-        for what in ("accuracy", "norm")
-        for method in PRINTED
-        for name in found.sets
-        if _kind(found, name, method, what) == "far"
-    ]
-    return "\n".join(lines) if lines else "There is none."
+    """One paragraph for each column, with every cell of it that is far away."""
+    texts = []
+    for what in ("accuracy", "norm"):
+        for method in PRINTED:
+            names = [name for name in found.sets if _kind(found, name, method, what) == "far"]
+            mixed = [name for name in names if name in MIXED_UP and _of_another_set(method, what)]
+            others = [name for name in names if name not in mixed]
+            inside = [name for name in others if _is_inside(found, name, method, what)]
+            outside = [name for name in others if name not in inside]
+            texts += _paragraph(found, method, what, inside, _BETWEEN)
+            texts += _paragraph(found, method, what, outside, _REASONS[method, what])
+            texts += _paragraph(found, method, what, mixed, "The row is mixed up, see below.")
+    return "\n".join(texts) if texts else "There is none."
 
 
-def _explained(found: Collected, name: str, method: str, what: str) -> str:
-    here, there = found.median(name, method, what), cell(name, method, what)
-    assert here is not None
-    assert there is not None
-    if name in MIXED_UP and _of_another_set(method, what):
-        return f"{here:.4g} here, {there:.4g} printed: the row is mixed up, see below."
-    values = sorted(row[what] for row in found.samplings(name, method))
-    spread = f"{values[0]:.4g} to {values[-1]:.4g} over {len(values)} samplings"
-    text = f"{here:.4g} here ({spread}), {there:.4g} printed"
-    if values[0] <= there <= values[-1]:
-        return f"{text}: within what samplings of patterns give."
-    return f"{text}. {_REASONS[method, what](found, name, there)}"
+def _paragraph(
+    found: Collected, method: str, what: str, names: list[str], reason: str
+) -> list[str]:
+    if not names:
+        return []
+    cells = "; ".join(_with_spread(found, name, method, what) for name in names)
+    return [f"- *{NAMES[method]}, {what}:* {cells}. {reason}"]
 
 
-def _early_stop(found: Collected, name: str, there: float) -> str:
-    optimum = found.median(name, "gated_optimum", "norm")
-    return (
-        f"The optimum has {optimum:.4g}: where R-FISTA stops, the norm still depends on the "
-        "rounding of single precision and on the passes of the line search."
-    )
+def _values(found: Collected, name: str, method: str, what: str) -> list[float]:
+    return sorted(row[what] for row in found.samplings(name, method))
 
 
-def _start_of_it(found: Collected, name: str, there: float) -> str:
-    ratio = found.ratios(("cd_socp", "norm"), ("rfista", "norm"))[name]
-    at = cell(name, "rfista", "norm")
-    return (
-        f"Norms grow {ratio:.3g}-fold here and {there / (at or 1):.3g}-fold in the table, from "
-        "where R-FISTA stops: what it leaves of small blocks, which the decomposition blows up, "
-        "depends on the last iterations."
-    )
+def _is_inside(found: Collected, name: str, method: str, what: str) -> bool:
+    values, there = _values(found, name, method, what), cell(name, method, what)
+    return there is not None and values[0] <= there <= values[-1]
 
 
-def _stop_of_cd_a(found: Collected, name: str, there: float) -> str:
-    released = found.median(name, "cd_a_released", "norm")
-    return (
-        f"With the objective divided by n it is {released:.4g}: the norm is that of an iteration "
-        "that the stop ends on the way to the cones."
-    )
+def _with_spread(found: Collected, name: str, method: str, what: str) -> str:
+    values, here = _values(found, name, method, what), found.median(name, method, what)
+    spread = f"({values[0]:.4g} to {values[-1]:.4g})" if len(values) > 1 else "(one sampling)"
+    other = ""
+    if (method, what) in _BESIDE:
+        also = _BESIDE[method, what]
+        numbers = [(NAMES[key], found.median(name, key, what)) for key in also]
+        other = "".join(f", {key} {value:.4g}" for key, value in numbers if value is not None)
+    return f"{name} {here:.4g} {spread}, printed {cell(name, method, what):.4g}{other}"
 
 
-def _stop_of_al(found: Collected, name: str, there: float) -> str:
-    tight, optimum = (found.median(name, key, "norm") for key in ("al_released", "relu_optimum"))
-    other = "" if tight is None else f" With the released tolerance it is {tight:.4g}."
-    return f"The AL ends before the optimum, whose norm is {optimum:.4g}.{other}"
-
-
-def _other_accuracy(found: Collected, name: str, there: float) -> str:
-    rows = abs(there - (found.median(name, "al", "accuracy") or there))
-    n_test = found.fact(name, "n_test")
-    return (
-        f"{rows * n_test / 100:.0f} of {n_test} test rows. The models of all three stops of C-ReLU "
-        "differ by as much: "
-        + ", ".join(
-            f"{NAMES[method]} {value:.1f}"
-            for method in ("al", "al_released", "relu_optimum")
-            if (value := found.median(name, method, "accuracy")) is not None
-        )
-        + "."
-    )
-
-
-def _decomposed_accuracy(found: Collected, name: str, there: float) -> str:
-    gated = cell(name, "rfista", "accuracy")
-    return f"R-FISTA's own cell, from which it comes, is printed as {gated:.1f}."
-
-
+_BETWEEN = "The printed number lies between what single samplings of patterns give."
+_BESIDE = {
+    ("rfista", "norm"): ("gated_optimum",),
+    ("cd_a", "norm"): ("cd_a_released", "cd_a_feasible"),
+    ("al", "norm"): ("al_released", "relu_optimum"),
+    ("al", "accuracy"): ("al_released", "relu_optimum"),
+}
+_EARLY = (
+    "The authors computed in single precision on a graphics card: R-FISTA stops at another "
+    "iterate, and where it stops models still change."
+)
 _REASONS = {
-    ("rfista", "accuracy"): _decomposed_accuracy,
-    ("cd_socp", "accuracy"): _decomposed_accuracy,
-    ("cd_a", "accuracy"): _decomposed_accuracy,
-    ("al", "accuracy"): _other_accuracy,
-    ("rfista", "norm"): _early_stop,
-    ("cd_socp", "norm"): _start_of_it,
-    ("cd_a", "norm"): _stop_of_cd_a,
-    ("al", "norm"): _stop_of_al,
+    ("rfista", "accuracy"): _EARLY,
+    ("cd_socp", "accuracy"): f"It is R-FISTA's model on other rows. {_EARLY}",
+    ("cd_a", "accuracy"): f"It is R-FISTA's model outside the cones. {_EARLY}",
+    ("al", "accuracy"): "The AL is ended before its optimum, whose model is beside it.",
+    ("rfista", "norm"): _EARLY,
+    ("cd_socp", "norm"): "Its norm is that of R-FISTA's small blocks, blown up; how many of them "
+    f"are left depends on its last iterations. {_EARLY}",
+    ("cd_a", "norm"): "With rho next to nothing, every w that is far enough inside the cones is "
+    "nearly optimal, and the norm is that of the iterate at which R-FISTA stops: it depends on its "
+    "steps, on the precision, and on what the stop is measured in.",
+    ("al", "norm"): "It is the norm of an iterate on the way to the optimum.",
 }
 
 
@@ -419,7 +408,7 @@ def _theorem(found: Collected) -> str:
     if not rows:
         return "Not computed yet."
     excess = sorted(row["relu"][1] / row["gated"][0] - 1 for row in rows)
-    allowed = sorted(row["allowed"] for row in map(_with_allowed, rows))
+    allowed = sorted(2 * LAM * row["weighted_norm"] / row["gated"][0] for row in rows)
     return (
         "Theorem 3.7 bounds the optimal value p\\* of C-ReLU by that of C-GReLU, d\\*, from below, "
         "and by d\\* plus 2 lam times the sum of kappa ||u|| from above. Its proof holds for any "
@@ -429,9 +418,3 @@ def _theorem(found: Collected) -> str:
         f"{allowed[0]:.3g} to {allowed[-1]:.3g} times d\\* (median {median(allowed):.3g}), with "
         "kappa of each block."
     )
-
-
-def _with_allowed(row: dict[str, object]) -> dict[str, float]:
-    from replication.table1.settings import LAM
-
-    return {"allowed": 2 * LAM * row["weighted_norm"] / row["gated"][0]}  # type: ignore

@@ -34,18 +34,17 @@ def pieces(profile: Profile) -> list[Piece]:
             Piece("joint-synthetic-650", conic("synthetic", "joint", 60.0, patterns=8), 3.0),
         ]
     sets = by_size([*printed(5), UNNAMED])
-    pairs = [(name, seed) for name in sets for seed in SEEDS]
     conic_seeds = SEEDS[:1] if profile is Profile.DESK else SEEDS
     conic_sets = by_size(TABLE_1) if profile is Profile.DESK else sets
     conic_pairs = [(name, seed) for seed in conic_seeds for name in conic_sets]
     seconds = AL_SECONDS if profile is Profile.DESK else 3600.0
     return [
-        *(_decompositions_piece(*pair) for pair in pairs),
+        *(_decompositions_piece(name, seed) for name in sets for seed in SEEDS),
+        *(_al_piece(name, SEEDS[0], seconds) for name in sets),
         *(_conic_piece(*pair, "separate") for pair in conic_pairs),
-        *(_conic_piece(*pair, "joint") for pair in conic_pairs[:3]),
-        *(_al_piece(*pair, seconds) for pair in pairs),
-        *(_conic_piece(*pair, "joint") for pair in conic_pairs[3:]),
-        *(_al_piece(*pair, seconds, released=True) for pair in pairs),
+        *(_conic_piece(*pair, "joint") for pair in conic_pairs),
+        *(_al_piece(name, seed, seconds) for seed in SEEDS[1:] for name in sets),
+        *(_al_piece(name, seed, seconds, released=True) for seed in SEEDS for name in sets),
     ]
 
 

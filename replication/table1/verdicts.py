@@ -45,8 +45,7 @@ def _rfista_and_al(found: Collected) -> Verdict:
         "T1a",
         middle >= 5,
         f"median ratio {middle:.3g} ({values[0]:.2g} to {values[-1]:.3g}), {len(values)} sets",
-        "Processor seconds, both with the published stop, which leaves larger gaps to R-FISTA's "
-        "problem than to none: both are ended early.",
+        "Processor seconds of one core, both with the published stop.",
     )
 
 
@@ -124,7 +123,11 @@ def _cd_a_and_al(found: Collected) -> Verdict:
 
 def _growth(found: Collected) -> Verdict:
     ratios = found.ratios(("cd_socp", "norm"), ("rfista", "norm"))
-    ratios = {name: ratio for name, ratio in ratios.items() if name not in MIXED_UP}
+    ratios = {
+        name: ratio
+        for name, ratio in ratios.items()
+        if name not in MIXED_UP and found.is_whole(name, "cd_socp")
+    }
     if len(ratios) < FEW:
         return _open("T5a", len(ratios), len(printed(5)))
     there = median(
@@ -161,7 +164,8 @@ def _accuracy_kept(found: Collected) -> Verdict:
     apart = {
         name: abs(a - b)
         for name in found.sets
-        if (a := found.median(name, "cd_socp", "accuracy")) is not None
+        if found.is_whole(name, "cd_socp", "rfista")
+        and (a := found.median(name, "cd_socp", "accuracy")) is not None
         and (b := found.median(name, "rfista", "accuracy")) is not None
     }
     if len(apart) < FEW:
@@ -186,7 +190,7 @@ def _cells(found: Collected) -> Verdict:
             for what, counts in near.items():
                 here, there = found.median(name, method, what), cell(name, method, what)
                 other_set = name in MIXED_UP and (what == "norm" or method == "cd_a")
-                if here is None or there is None or other_set:
+                if here is None or there is None or other_set or not found.is_whole(name, method):
                     continue
                 within = (
                     tolerance(found.fact(name, "n_test")) if what == "accuracy" else 0.02 * there
