@@ -1,0 +1,1 @@
+"""Table 4: gated networks on MNIST and CIFAR-10."""
