@@ -102,7 +102,7 @@ def _judged(experiment: Experiment, pieces: list[Done]) -> list[str]:
 
 
 def _verdict_line(verdict: Verdict) -> tuple[str, str, str, str]:
-    text = f"{verdict.claim}: {claims()[verdict.claim].text}"
+    text = f"{verdict.claim}: {claims()[verdict.claim].text}".replace("|", "\\|")
     return text, str(verdict.judgement), verdict.number, verdict.reason
 
 
