@@ -1,0 +1,1 @@
+"""The paper's theorems on small random problems."""
