@@ -97,6 +97,13 @@ def cell(name: str, method: str, what: str) -> float | None:
     return printed(5).get(name, {}).get(f"{method}_{columns[what]}")
 
 
+def printed_ratio(name: str, over: str, under: str, what: str) -> float:
+    top, bottom = cell(name, over, what), cell(name, under, what)
+    if top is None or bottom is None:
+        raise ValueError(f"Table 5 does not have both numbers of {name}")
+    return top / bottom
+
+
 def tolerance(n_test: int) -> float:
     """In points of accuracy: one test row, or 1.5, and half a unit of the last printed digit."""
     return max(1.5, 100 / n_test) + 0.05

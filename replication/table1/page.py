@@ -17,6 +17,7 @@ from replication.table1.collected import (
     PRINTED,
     Collected,
     cell,
+    printed_ratio,
     tolerance,
 )
 from replication.table1.figures import draw
@@ -322,10 +323,7 @@ def _ratios(found: Collected) -> str:
         ("al", "cd_a"),
     ):
         here = found.ratios((over, "seconds"), (under, "seconds"))
-        there = [
-            cell(name, over, "seconds") / cell(name, under, "seconds")  # type: ignore[operator]
-            for name in printed(5)
-        ]
+        there = [printed_ratio(name, over, under, "seconds") for name in printed(5)]
         if here:
             values = sorted(here.values())
             lines.append(

@@ -7,7 +7,14 @@ from statistics import median
 
 from replication.experiment import Done, Judgement, Verdict
 from replication.paper import printed
-from replication.table1.collected import MIXED_UP, PRINTED, Collected, cell, tolerance
+from replication.table1.collected import (
+    MIXED_UP,
+    PRINTED,
+    Collected,
+    cell,
+    printed_ratio,
+    tolerance,
+)
 from replication.table1.settings import LAM, TABLE_1
 
 FEW = 14  # sets with results below which nothing is judged: half of them
@@ -130,10 +137,7 @@ def _growth(found: Collected) -> Verdict:
     }
     if len(ratios) < FEW:
         return _open("T5a", len(ratios), len(printed(5)))
-    there = median(
-        cell(name, "cd_socp", "norm") / cell(name, "rfista", "norm")  # type: ignore[operator]
-        for name in ratios
-    )
+    there = median(printed_ratio(name, "cd_socp", "rfista", "norm") for name in ratios)
     here, values = median(ratios.values()), sorted(ratios.values())
     return _judged(
         "T5a",
