@@ -176,8 +176,8 @@ def _th1(pieces: Sequence[Done]) -> Verdict:
 
 
 def _th2(pieces: Sequence[Done]) -> Verdict:
-    if not pieces:
-        return Verdict("TH2", Judgement.OPEN, "", "No problem is done.")
+    if not of_kind(pieces, "norms") or not of_kind(pieces, "narrow"):
+        return Verdict("TH2", Judgement.OPEN, "", "Its decompositions are not done.")
     random = [r for p in of_kind(pieces, "norms") for r in p.row["ratios"]["min-norm"]]
     narrow = {
         p.settings["angle"]: p.row["ratios"]["min-norm"][0] for p in of_kind(pieces, "narrow")
