@@ -11,7 +11,6 @@ from replication.table4.settings import METHODS
 
 
 def curve(accuracy, neurons, test_rows=50):
-
     accuracy = np.atleast_2d(np.array(accuracy, dtype=float))
     neurons = np.broadcast_to(neurons, accuracy.shape)
     lams = np.logspace(-6, 0, accuracy.shape[1])
@@ -77,7 +76,6 @@ def test_table4_judges_the_largest_complete_size(released, judgement):
 
 
 def test_patch_gates_see_nine_pixels_and_columns_have_norm_one(monkeypatch):
-
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (50, 784), dtype=np.uint8)
     monkeypatch.setattr(pictures, "images", lambda name: (images, np.zeros(50, int)) * 2)
