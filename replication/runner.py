@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import os
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -61,8 +63,7 @@ def _outcomes(
     waiting = list(reversed(pieces))
     while waiting and time.monotonic() < end:
         # a new pool after a death: a broken one does nothing any more
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(jobs, len(waiting)), mp_context=context) as pool:
+        with _pool(min(jobs, len(waiting))) as pool:
             running: dict[Future[Outcome], Piece] = {}
             try:
                 while (waiting and time.monotonic() < end) or running:
@@ -84,11 +85,29 @@ def _outcomes(
 
 
 def _alone(name: str, piece: Piece) -> Outcome:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with _pool(1) as pool:
         try:
             return pool.submit(compute, name, piece.settings).result()
         except BrokenProcessPool:
             return "its process died, perhaps for lack of memory"
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)
+    )
+
+
+def _end_with(parent: int) -> None:
+    """Has this process end soon after its parent, which may be killed without a chance to tell."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def find(name: str) -> Experiment:
