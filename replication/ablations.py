@@ -171,8 +171,22 @@ def draw_traces(ax: Axes, traces: Mapping[str, Row], x: str, y: str, *, log: boo
             linewidth=1.6,
         )
     if log:
-        ax.set_yscale("log")
+        _make_logarithmic(ax)
     tidy(ax)
+
+
+def _make_logarithmic(ax: Axes) -> None:
+    """Powers of ten, and between them numbers as people write them where there are few powers."""
+    from matplotlib.ticker import LogLocator
+
+    low, high = ax.dataLim.y0, ax.dataLim.y1
+    if low > 0 and high < 3 * low:
+        return  # nothing that a linear axis would not show
+    ax.set_yscale("log")
+    if low > 0 and high < 100 * low:
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        ax.yaxis.set_minor_formatter("{x:g}")
 
 
 def problems(pieces: Sequence[Done], *, traced: bool) -> dict[tuple[str, float], Row]:
