@@ -71,7 +71,7 @@ def pieces(profile: Profile) -> list[Piece]:
 
 def _turn(piece: Piece) -> float:
     """The order at a desk: cheap pieces first, and of equal cost those that tell more."""
-    worth = {"newton/gated": 40.0, "newton/relu": 5.0, "rivals": 10.0, "rfista/gated": 2.0}
+    worth = {"newton": 10.0, "rivals": 10.0, "rfista": 2.0}
     matching = (factor for name, factor in worth.items() if piece.key.startswith(name))
     return piece.cost / next(matching, 1.0)
 
@@ -117,7 +117,7 @@ def expected(method: str, kind: str, size: float, limit: float | None) -> float:
     fixed, rate = {
         ("newton", "gated"): (0.3, 6e7),
         ("newton", "relu"): (1.0, 3e7),
-        ("rfista", "gated"): (0.5, 1e8),
+        ("rfista", "gated"): (5.0, 3e7),
         ("al", "relu"): (5.0, 5e5),
     }[method, kind]
     most = 4 * limit if limit else np.inf  # of the six, four or so are not solved by zero
