@@ -98,7 +98,8 @@ def _judged(experiment: Experiment, pieces: list[Done]) -> list[str]:
     if experiment.verdicts is None:
         return []
     lines = [_verdict_line(verdict) for verdict in experiment.verdicts(pieces)]
-    return ["## Claims", markdown_table(("claim", "verdict", "here", "why"), lines)]
+    table = markdown_table(("claim", "verdict", "here", "why"), lines)
+    return ["## Claims", table.replace("---:", "---")]
 
 
 def _verdict_line(verdict: Verdict) -> tuple[str, str, str, str]:
@@ -107,21 +108,28 @@ def _verdict_line(verdict: Verdict) -> tuple[str, str, str, str]:
 
 
 def _measured(experiment: Experiment, pieces: list[Done], folder: Path | None) -> str:
-    """When, where and with what; one sentence for each environment that pieces come from."""
+    """What it took, and where; commits apart, one line for each environment of some pieces."""
     known: dict[str, Row] = {}
     for profile in Profile:
         known |= Results(experiment.name, profile, folder).environments()
     seconds = sum(piece.cpu_seconds for piece in pieces)
     taken = f"{seconds / 3600:.1f} processor hours" if seconds > 600 else f"{seconds:.0f} s"
-    used = sorted({piece.environment for piece in pieces}, key=list(known).index)
+    places: dict[str, list[str]] = {}
+    for piece in pieces:
+        facts = known[piece.environment]
+        places.setdefault(_place(facts), []).append(facts["commit"])
+    lines = [
+        f"- {len(commits)} of them on {place}; commits {', '.join(dict.fromkeys(commits))}."
+        for place, commits in places.items()
+    ]
     command = f"python -m replication {experiment.name}"
-    lines = [f"`{command}` took {taken} for {len(pieces)} pieces, one thread each:"]
-    for name in used:
-        facts = known[name]
-        packages = ", ".join(f"{package} {v}" for package, v in facts["packages"].items())
-        count = sum(piece.environment == name for piece in pieces)
-        lines.append(
-            f"- {count} of them on {facts['date']} at commit `{facts['commit']}`: {facts['cpu']}, "
-            f"{facts['cores']} cores, {facts['system']}, Python {facts['python']}, {packages}."
-        )
-    return "\n".join([lines[0], "", *lines[1:]])
+    head = f"`{command}` took {taken} for {len(pieces)} pieces, one thread each:"
+    return "\n".join([head, "", *lines])
+
+
+def _place(facts: Row) -> str:
+    packages = ", ".join(f"{package} {v}" for package, v in facts["packages"].items())
+    return (
+        f"{facts['date']}: {facts['cpu']}, {facts['cores']} cores, {facts['system']}, Python "
+        f"{facts['python']}, {packages}"
+    )
