@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.record import markdown_table
 
-from cvxnn.plots.drawing import COLOURS, INK, legend_without_repeats, save_figure, tidy
+from cvxnn.plots.drawing import COLOURS, INK, save_figure, tidy
 from replication.experiment import Done, Judgement, Row, Verdict
 from replication.figure1.settings import TEACHERS
 
@@ -107,16 +107,25 @@ def _summary(runs: Runs) -> str:
     text = (
         f"{count} of {total} runs of SGD are sub-optimal (printed: 4 of 10)"
         + (f": seeds {seeds}. " if count else ". ")
-        + f"{diverged} diverged (printed: 1). "
+        + f"{diverged or 'None'} diverged (printed: 1). "
     )
     if runs.al:
         perfect = sum(row["accuracy"] == 100 for row in runs.al.values())
         gaps = [row["gap"] for row in runs.al.values()]
         text += (
-            f"{perfect} of {len(runs.al)} runs of the augmented Lagrangian fit all rows; their "
-            f"published stop leaves a certified gap of {min(gaps):.0%} to {max(gaps):.0%} of the "
-            "objective. "
+            f"{perfect} of {len(runs.al)} runs of the augmented Lagrangian fit all rows. Their "
+            f"published stop leaves a certified gap of up to {max(gaps):.0%} of the objective. "
         )
+        above = [
+            row["objective"] / runs.newton[seed]["objective"] - 1
+            for seed, row in runs.al.items()
+            if seed in runs.newton
+        ]
+        if above:
+            text += (
+                f"Made feasible, they end {min(above):.0%} to {max(above):.0%} above the optimum "
+                "of the same program. "
+            )
     if runs.newton:
         rows = list(runs.newton.values())
         text += (
@@ -240,7 +249,12 @@ def _draw(runs: Runs, panels: Sequence[Panel], path: Path) -> None:
             ax.axhline(level, color=COLOURS[2], ls=":", lw=1.5, label="optimum, median (Newton)")
         _limit(ax, panel)
         tidy(ax)
-    legend_without_repeats(axes[0])
+    found = {
+        name: handle for handle, name in zip(*axes[0].get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        found.values(), found, frameon=False, loc="outside lower center", ncols=len(found)
+    )
     save_figure(figure, path)
 
 
@@ -280,7 +294,7 @@ def _stationary(uniform: Runs, gaussian: Runs) -> Verdict:
     other = f"; {len(gaussian.suboptimal)} of {len(gaussian.sgd)} with a Gaussian teacher"
     reason = (
         f"They have converged and are at least {_worse(uniform):.2g} times as high as the best "
-        f"certified optimum of C-ReLU. {diverged} run diverges here, where the paper has one."
+        f"certified optimum of C-ReLU. {diverged or 'None'} diverged, where the paper has one."
     )
     return Verdict("F1a", judged, f"{count} of 10" + (other if gaussian.sgd else ""), reason)
 
