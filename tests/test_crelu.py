@@ -184,6 +184,16 @@ def test_two_tolerances_of_the_published_stop(problem):
     assert gaps[1e-8] <= 1e-8
 
 
+def test_the_released_rule_is_tested_at_every_point(problem):
+    """With subproblems that hardly ever end by themselves, a run ends where the rule is met."""
+    Watched.seen.clear()
+    settings = AL(window=None, delta=1e3, inner_tol=1e-9, gap_tol=1e-4, inner=Watched())
+    solution = cvxnn.solve(problem, settings, stop="paper")
+    assert solution.converged
+    met = [residual <= 1e-3 and gap <= 1e-4 for residual, gap in Watched.seen]
+    assert met.index(True) == len(met) - 1
+
+
 def test_the_default_stop_goes_on_where_the_published_one_ends(problem):
     published = cvxnn.solve(problem, "al", stop="paper")
     certified = cvxnn.solve(problem, "al", tol=1e-6)

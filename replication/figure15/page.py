@@ -106,7 +106,7 @@ def _profile_table(rows: Sequence[Row]) -> str:
         f"passes for {SHARE:.0%}",
         "solved (printed)",
         f"passes for {SHARE:.0%}",
-        "certified gap where it was solved (released), median",
+        "certified gap of solved runs (released), median",
     )
     return markdown_table(header, lines)
 
