@@ -117,7 +117,8 @@ def _two_times() -> str:
     ]
     return (
         f"Table 5 prints other times for CD-A on {len(other)} of these {len(times)} sets; on "
-        f"{len(added)} the difference is the time of R-FISTA. The other cells are the same."
+        f"{len(added)} the difference is the time of R-FISTA. The other cells are the same up to "
+        "rounding."
     )
 
 
