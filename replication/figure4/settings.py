@@ -71,7 +71,7 @@ def pieces(profile: Profile) -> list[Piece]:
 
 def _turn(piece: Piece) -> float:
     """The order at a desk: cheap pieces first, and of equal cost those that tell more."""
-    worth = {"newton": 10.0, "rivals": 10.0, "rfista": 2.0}
+    worth = {"newton": 10.0, "rivals": 30.0, "rfista": 2.0}
     matching = (factor for name, factor in worth.items() if piece.key.startswith(name))
     return piece.cost / next(matching, 1.0)
 
@@ -166,7 +166,7 @@ def _paper_rivals(name: str, kind: str, lam: float) -> Row:
         "scales": ["convex", "released"],
         "conic": {"max_seconds": 900.0, "gigabytes": 32.0},
         "generated_seconds": 900.0,
-        "cost": 200 * desk["cost"],
+        "cost": 12 * desk["cost"],
     }
 
 
