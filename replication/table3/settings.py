@@ -17,6 +17,7 @@ METHODS = ("adam", "sgd")
 LARGEST = 1800  # training rows, for gradient methods at the desk
 SECONDS = 60.0  # of the processor, for one solve of C-ReLU
 ITERATIONS, AL_INNER = 2000, 2000
+CLAIMED = f"ecoli NC-GReLU {GATED} convex sgd"  # the piece that a claim is about, the first one
 EPOCHS = {Profile.SMOKE: 3, Profile.DESK: 500, Profile.PAPER: 2000}
 SMOKE_REDUCTION = "one synthetic problem, a few patterns, two seeds and three epochs."
 DESK_REDUCTION = (
@@ -55,6 +56,7 @@ def pieces(profile: Profile) -> list[Piece]:
     seeds = GATE_SEEDS if full else GATE_SEEDS[:1]
     found += [al(name, seed, 1e9 if full else SECONDS) for name in small for seed in seeds]
     found.sort(key=lambda piece: (piece.settings.get("scale") == "released", piece.cost))
+    found.sort(key=lambda piece: piece.key != CLAIMED)
     found += [grid(name) for name in small]
     found += [convex_gated(name, (seed,)) for name in large for seed in GATE_SEEDS]
     return found + [grid(name) for name in large]
