@@ -34,10 +34,9 @@ def conic(program: Row, limits: Row) -> Row:
     if ended.returncode == 0:
         found: Row = json.loads(ended.stdout.splitlines()[-1])
         return found
-    if ended.returncode not in ENDINGS:
-        raise RuntimeError(f"the process ended with {ended.returncode}: {ended.stderr[-2000:]}")
     seconds = rounded(_child_seconds() - before)
-    return {"status": ENDINGS[ended.returncode], "seconds": seconds, "trace": []}
+    failure = {"status": ENDINGS.get(ended.returncode, "failed"), "seconds": seconds, "trace": []}
+    return failure | ({"reason": ended.stderr[-300:]} if failure["status"] == "failed" else {})
 
 
 def _child_seconds() -> float:

@@ -114,12 +114,11 @@ class Contest:
         return min(steady, default=Passing())
 
 
-def contests(done: Sequence[Done], kind: str) -> tuple[list[Contest], int]:
-    """The smaller problems of a kind, and how many were left out because zero solves them."""
+def contests(done: Sequence[Done], kind: str, part: str = "rivals") -> tuple[list[Contest], int]:
+    """The smaller problems of a kind (or the "full" ones), and how many were left out because zero
+    solves them."""
     rivals = [
-        piece
-        for piece in done
-        if piece.settings["part"] == "rivals" and piece.settings["kind"] == kind
+        piece for piece in done if piece.settings["part"] == part and piece.settings["kind"] == kind
     ]
     found = [Contest(piece.settings, piece.row) for piece in rivals if not piece.row["zero"]]
     return found, len(rivals) - len(found)

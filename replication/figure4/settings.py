@@ -3,7 +3,7 @@
 Two kinds of them. "programs" are the paper's own problems, 73 sets at six penalty strengths with
 5000 gated or 2500 ReLU patterns, by one convex method. "rivals" are smaller ones, a set at one
 strength with a tenth of the patterns, by all methods, gradient descent and interior points among
-them.
+them; "full" are a few of these with all patterns.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ RIVAL_SETS = (
     "energy-y1",
     "statlog-german-credit",
 )
+FULL_SETS, FULL_LAMBDA = ("statlog-heart", "parkinsons", "pima"), LAMBDAS[2]
 DESCENT = {"steps": list(STEPS), "seeds": [778], "epochs": 500}
 RELEASED_AT = LAMBDAS[2]  # the strength at which the released scale of the loss is run as well
 CONIC = {"max_seconds": LIMIT, "gigabytes": 8.0}
@@ -64,14 +65,14 @@ def pieces(profile: Profile) -> list[Piece]:
     if profile == Profile.SMOKE:
         return [*_smoke()]
     if profile == Profile.DESK:
-        found = [*_programs(AL_LIMIT), *_rivals(RIVAL_SETS, RIVAL_LAMBDAS, _desk_rivals)]
-        return sorted(found, key=_turn)
+        smaller = _rivals(RIVAL_SETS, RIVAL_LAMBDAS, _desk_rivals)
+        return sorted([*_programs(AL_LIMIT), *smaller, *_full_size()], key=_turn)
     return [*_programs(None), *_rivals(collection(), LAMBDAS, _paper_rivals)]
 
 
 def _turn(piece: Piece) -> float:
     """The order at a desk: cheap pieces first, and of equal cost those that tell more."""
-    worth = {"newton": 10.0, "rivals": 30.0, "rfista": 2.0}
+    worth = {"newton": 10.0, "rivals": 30.0, "full": 10.0, "rfista": 2.0}
     matching = (factor for name, factor in worth.items() if piece.key.startswith(name))
     return piece.cost / next(matching, 1.0)
 
@@ -154,6 +155,16 @@ def _desk_rivals(name: str, kind: str, lam: float) -> Row:
         "generated_seconds": GENERATED_LIMIT,
         "cost": _size(name) / 400 + 10 if kind == "gated" else _size(name) / 200 + 20,
     }
+
+
+def _full_size() -> Iterator[Piece]:
+    """A few problems of the paper's size by all methods, to see what the smaller ones hide."""
+    for name in FULL_SETS:
+        for kind in KINDS:
+            settings = _desk_rivals(name, kind, FULL_LAMBDA)
+            cost = 10 * settings.pop("cost")
+            changed = {"part": "full", "patterns": PATTERNS[kind], "scales": ["convex"]}
+            yield Piece(f"full/{kind}/{name}/{FULL_LAMBDA:.3g}", {**settings, **changed}, cost)
 
 
 def _paper_rivals(name: str, kind: str, lam: float) -> Row:
