@@ -15,7 +15,6 @@ from cvxnn.certificates import prove
 from cvxnn.generation import one_input
 from cvxnn.generation.cells import network_of, over_units
 from cvxnn.generation.rounds import EXCHANGE, Round, Training, message_of
-from cvxnn.generation.sliding import Sliding
 from cvxnn.problems import CReLU
 from cvxnn.solvers.driver import choose
 from cvxnn.solvers.results import Solution, Status
@@ -81,7 +80,7 @@ def train_exactly(
     price = float(np.max(found.bound.price)) if found.bound.price is not None else math.inf
     return Training(
         network=network_of(problem, found.units, found.output_bias),
-        objective=Sliding(problem).objective(found.units),
+        objective=found.objective,
         solution=solution,
         bound=bound,
         history=tuple(told.history),
