@@ -1,5 +1,6 @@
 """Generated patterns in estimators and cross-validation: contract, objectives, starts, words."""
 
+import math
 import pickle
 import warnings
 from dataclasses import replace
@@ -9,10 +10,12 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
 from cvxnn.bounds.base import EXACT, GIVEN
+from cvxnn.estimators import base, cross_validation
 from cvxnn.estimators.base import Watch, train
 from cvxnn.generation import programs
 from cvxnn.generation.rounds import Round
@@ -198,7 +201,8 @@ def test_a_warm_start_takes_fewer_rounds(quick_search):
     assert sampled.set_params(**QUICK).fit(X, y).converged_
 
 
-def test_an_interrupt_gives_the_best_so_far(quick_search):
+def test_an_interrupt_gives_the_best_so_far(quick_search, monkeypatch):
+    monkeypatch.setattr(base, "IN_A_ROW", 0.0)
     for cls in (cvxnn.ReLURegressor, cvxnn.GatedReLURegressor):
         model = cls(1e-3, **QUICK)
 
@@ -221,11 +225,65 @@ def _interrupting(*_, **__):
     raise KeyboardInterrupt
 
 
+def test_a_second_interrupt_ends_a_search(quick_search, monkeypatch):
+    fits, fit_generated = [], base.fit_generated
+
+    def interrupted(estimator, posed, watch, *rest):
+        fits.append(estimator.alpha)
+        return fit_generated(estimator, posed, Watch(on_round=_interrupting), *rest)
+
+    monkeypatch.setattr(base, "fit_generated", interrupted)
+    monkeypatch.setattr(base.NetworkEstimator, "_interrupted_at", -math.inf)
+    grid = GridSearchCV(cvxnn.ReLURegressor(**QUICK), {"alpha": [0.1, 0.03]}, cv=2)
+    with (
+        pytest.warns(ConvergenceWarning, match="it was interrupted"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        grid.fit(X, y)
+    assert len(fits) == 2
+    monkeypatch.setattr(base, "IN_A_ROW", 0.0)  # the next one comes much later
+    with pytest.warns(ConvergenceWarning, match="it was interrupted"):
+        grid.fit(X, y)
+    assert len(fits) == 2 + 5
+
+
 def test_a_time_limit_gives_the_best_so_far():
     model = cvxnn.ReLURegressor(1e-4, **GENERATE, tol=1e-9, max_seconds=0.05)
     with pytest.warns(ConvergenceWarning, match="raise max_seconds"):
         model.fit(X, y)
     assert model.certificate_.objective >= model.certificate_.lower_bound > 0
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_a_time_limit_covers_the_folds(quick_search, monkeypatch):
+    rounds, limits, path = [], [], cross_validation.path
+
+    def limited(*args, max_seconds, **options):
+        limits.append(max_seconds)
+        reached = path(*args, max_seconds=max_seconds, **options)
+        if len(limits) == 2:  # its third strength would have taken too long
+            return replace(reached, solutions=reached.solutions[:2], out_of_time=True)
+        return reached
+
+    monkeypatch.setattr(cross_validation, "path", limited)
+    model = cvxnn.ReLURegressorCV(**QUICK_CV, max_seconds=100.0)
+    with pytest.warns(ConvergenceWarning, match="ended the folds: 2 of 3 were compared"):
+        train(model, X, y, watch=Watch(on_round=rounds.append))
+    assert len(limits) == 2
+    assert max(limits) <= 0.35 * 100
+    assert np.isnan(model.cv_scores_).tolist() == [[False] * 3, [False, False, True]]
+    assert model.best_index_ < 2
+    assert np.isfinite(model.best_score_)
+    assert len(rounds) > len(model.history_)  # those of folds as well
+
+
+def test_too_little_time_for_folds_takes_the_largest_strength():
+    model = cvxnn.ReLURegressorCV(**{**QUICK_CV, "tol": 1e-9}, max_seconds=1e-3)
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X, y)
+    assert any("no strength was compared" in str(one.message) for one in caught)
+    assert model.alpha_ == model.alphas_[0]
+    assert np.isnan(model.best_score_)
     assert np.isfinite(model.predict(X)).all()
 
 

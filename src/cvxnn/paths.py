@@ -58,7 +58,7 @@ class Path:
     solutions : as many as were reached.
     planned : all the lams that were asked for; NaN if there was no time to find lambda_max.
     message : how the path ended, in words.
-    interrupted : whether it was Ctrl-C that ended it.
+    interrupted, out_of_time : whether it was Ctrl-C that ended it, or the time limit.
     bounds : what is known of the training problem of each point's network itself, where patterns
         were generated; its `scope` says which patterns it covers.
     """
@@ -69,6 +69,7 @@ class Path:
     message: str
     interrupted: bool = False
     bounds: tuple[Bound, ...] = ()
+    out_of_time: bool = False
 
     def __len__(self) -> int:
         return len(self.solutions)
@@ -207,10 +208,17 @@ def path(
         known = bool(np.isfinite(grid).all())
         reached = len(walk.solutions)
         where = f"at lam = {grid[reached]:.4g}" if known else "before lambda_max was known"
-        walk.message = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}"
+        walk.message, walk.out_of_time = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}", True
     walk.forget(-2)
-    bounds = tuple(walk.bounds)
-    return Path(problem, tuple(walk.solutions), grid, walk.message, walk.interrupted, bounds)
+    return Path(
+        problem,
+        tuple(walk.solutions),
+        grid,
+        walk.message,
+        interrupted=walk.interrupted,
+        bounds=tuple(walk.bounds),
+        out_of_time=walk.out_of_time,
+    )
 
 
 @dataclass(eq=False)
@@ -229,6 +237,7 @@ class _Walk:
     bounds: list[Bound] = field(default_factory=list)  # of generated patterns
     message: str = "all points are reached"
     interrupted: bool = False
+    out_of_time: bool = False
 
     def run(self, grid: np.ndarray, file: _Checkpoint | None) -> None:
         """Solve for one lam after the other; points that the file holds are taken from there."""
@@ -237,6 +246,7 @@ class _Walk:
             solution, bound = self._stored(stored[k]) if k < len(stored) else self._solve(lam, k)
             if solution.status in _UNFINISHED:
                 self.interrupted = solution.status is Status.INTERRUPTED
+                self.out_of_time = solution.status is Status.TIME_LIMIT
                 self.message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
                 return
             self.forget(-2)

@@ -66,8 +66,9 @@ PARAMETERS = {
     Largest number of iterations; None for the solver's own limit. With generated patterns, largest
     number of rounds, None for 100.""",
     "max_seconds": """float or None, default=None
-    Time limit of the last fit with generated patterns and of its proof, folds not included: the
-    best network until then is taken. No effect on sampled patterns.""",
+    Time limit of a fit with generated patterns, its proof included: the best network until then is
+    taken. With folds, these share 70 % of it: strengths that are not reached in all of them are not
+    chosen, with a warning, and their `cv_scores_` are NaN. No effect on sampled patterns.""",
     "max_memory": """int, str or None, default=None
     Bytes that training may take beside X as it is given, for instance "2GB". Where training in
     memory may need more, the rows of a dense X are written to a temporary file and a gated network
