@@ -177,8 +177,14 @@ def test_gated_networks_take_generated_gates(quick_search):
     model = cvxnn.GatedReLURegressor(0.02, **GENERATE)
     fit = train(model, X, y)
     relu = fit.point.training
-    assert len(relu.patterns) == model.n_patterns_
-    np.testing.assert_array_equal(relu.patterns.gates, fit.solution.problem.patterns.gates)
+    sampled = cvxnn.GatedReLURegressor(0.02)
+    random = train(sampled, X, y).solution.problem.patterns
+    both = random.join(relu.patterns)
+    assert len(random) < len(both) == model.n_patterns_
+    np.testing.assert_array_equal(both.gates, fit.solution.problem.patterns.gates)
+    # random gates suit a gated network better, and stay beside those of the ReLU network
+    assert sampled.certificate_.lower_bound < model.certificate_.objective
+    assert model.certificate_.objective <= sampled.certificate_.objective * (1 + 1e-4)
     # V - W is feasible for the gated program, so that its optimum is no higher
     assert model.certificate_.lower_bound <= relu.objective * (1 + 1e-12)
     assert model.certificate_.objective <= relu.objective * (1 + 1e-6)

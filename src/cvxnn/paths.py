@@ -158,7 +158,8 @@ def path(
     lams : the grid itself, in any order, instead.
     patterns : "given", those of the problem for all points; or "generate": every point adds
         patterns that pay and drops others, from those of the point before. The grid then starts
-        where a search finds the first neuron that pays, which is a heuristic.
+        where a search finds the first neuron that pays, which is a heuristic. A gated problem keeps
+        its own patterns beside them.
     solver, options : as in `solve`; with generated patterns `options` are those of `generate`, such
         as `random_state` and `max_rounds`, and `on_round`, which is called with every `Round`.
     min_loss : end as soon as the loss falls below this share of the zero model's.

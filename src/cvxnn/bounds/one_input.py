@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cvxnn.bounds.base import EXACT, Neurons, PriceBound
+from cvxnn.bounds.base import EXACT, Goal, Neurons, PriceBound, TimedMethod
 from cvxnn.bounds.evidence import Evidence
 from cvxnn.bounds.rotation import rotate
 from cvxnn.rounding import SQUARES, TINY, UNIT, slack, up
@@ -110,7 +110,7 @@ class Kinks:
 
 
 @dataclass(frozen=True)
-class OneInput:
+class OneInput(TimedMethod):
     """All cells of rows in a plane (`PriceMethod`). `limit` is how many neurons are handed over."""
 
     limit: int = MAX_NEURONS
@@ -121,20 +121,13 @@ class OneInput:
             return True
         return rotate(X[:8]).Z.shape[1] <= 2 and rotate(X).Z.shape[1] <= 2
 
-    def bound(
-        self,
-        X: np.ndarray,
-        Theta: np.ndarray,
-        lam: float,
-        *,
-        tol: float = 0.0,
-        max_seconds: float = math.inf,
-    ) -> PriceBound:
-        """The price itself, up to rounding; `tol` and `max_seconds` do not matter."""
+    def _bound(self, X: np.ndarray, Theta: np.ndarray, goal: Goal) -> PriceBound:
+        """The price itself, up to rounding; tolerance and time do not matter."""
         if X.shape[1] <= 2:
-            return _in_columns(price(kinks_of(X), Theta, lam, self.limit), np.eye(2)[: X.shape[1]])
+            found = price(kinks_of(X), Theta, goal.lam, self.limit)
+            return _in_columns(found, np.eye(2)[: X.shape[1]])
         rotation = rotate(X)
-        found = price(kinks_of(rotation.Z), Theta, lam, self.limit)
+        found = price(kinks_of(rotation.Z), Theta, goal.lam, self.limit)
         V = np.zeros((X.shape[1], 2))
         V[:, : rotation.V.shape[1]] = rotation.V
         above = rotation.price_above(found.above, Theta) * (1 + ROOM)

@@ -132,10 +132,10 @@ def unread_parameters(estimator: NetworkEstimator) -> Iterator[tuple[str, str]]:
     """Parameters that have no effect because of others, and why."""
     if getattr(estimator, "huber_delta", None) is not None and estimator.loss != "huber":
         yield "huber_delta", f"loss={estimator.loss!r} has no threshold"
-    if estimator.patterns == "generate":
+    if estimator.patterns == "generate" and estimator._problem is CReLU:
         yield "n_patterns", "patterns='generate' finds as many as pay"
         yield "gates", "patterns='generate' finds the gates itself"
-    else:
+    if estimator.patterns != "generate":
         yield from ((name, "it is for patterns='generate'") for name in ("prove", "max_seconds"))
     if estimator.patterns == "generate" and estimator._problem is CGReLU:
         yield "prove", "a bound over all patterns is for ReLU networks"

@@ -30,10 +30,11 @@ PARAMETERS = {
     Where the activation patterns come from. "sample" draws `n_patterns` random ones. "generate"
     searches for those that pay, adds them and solves again, until a search finds no more: the
     objective is lower, with fewer patterns, and training takes longer. Gated networks get the gates
-    that a ReLU network needs at the same alpha.""",
+    that a ReLU network needs at the same alpha beside `n_patterns` random ones, which is seldom
+    worth the time: "sample" is for them.""",
     "n_patterns": """int, default=500
-    Number of activation patterns to sample; no effect on generated ones. What is proven is about
-    networks with these patterns.""",
+    Number of activation patterns to sample; ReLU networks with generated patterns need none. What
+    is proven is about networks with these patterns.""",
     "class_weight": """dict, "balanced" or None, default=None
     Weights of the classes; they multiply the sample weights.""",
     "huber_delta": """float, default=1.35
@@ -51,7 +52,7 @@ PARAMETERS = {
     says how much of the variance the components hold. X must be dense.""",
     "gates": """gate distribution or None, default=None
     How to sample the patterns, for instance `SparseGates(3)`; None for Gaussian gates. No effect
-    on generated patterns.""",
+    on ReLU networks with generated patterns.""",
     "solver": """str or solver, default="auto"
     As for `cvxnn.solve`.""",
     "tol": """float, default=1e-4
