@@ -152,6 +152,22 @@ def test_nothing_pays_above_the_largest_lam():
     assert training.bound.relative_gap < 1e-10
 
 
+def test_an_interrupt_leaves_the_network_of_its_rounds():
+    X, Y = data(300, "squared")
+
+    def interrupt(record):
+        if record.n_round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.warns(cvxnn.ConvergenceWarning, match="interrupted"):
+        result = cvxnn.train(X[:, :1], Y[:, 0], 1e-3, callback=interrupt)
+    assert result.status is cvxnn.Status.INTERRUPTED
+    assert result.network.n_neurons > 0
+    assert result.objective == pytest.approx(result.history[-1].objective, rel=1e-6)
+    assert result.bound.scope == EXACT
+    assert 0 < result.bound.lower_bound < result.objective
+
+
 def test_limits_leave_a_network_and_a_bound():
     X, Y = data(2000, "squared")
     loss = make_loss("squared", Y)

@@ -68,6 +68,7 @@ class OneInputTraining:
     bound : on the training problem over all networks, with its dual point.
     n_rounds : of all outputs.
     converged : whether the relative gap is below the tolerance.
+    interrupted : whether Ctrl-C ended it.
     """
 
     units: Units
@@ -77,6 +78,7 @@ class OneInputTraining:
     n_rounds: int
     seconds: float
     converged: bool
+    interrupted: bool = False
 
 
 def solve_one_input(
@@ -139,14 +141,19 @@ def _solve_scaled(
     circle = _Circle(kinks_of(rows))
     parts = ordered.by_output()
     runs = [_Exchange(circle, part, lam, k, clock, callback) for k, part in enumerate(parts)]
-    for run, part in zip(runs, parts, strict=True):
-        _start_from_groups(run, rows, part, lam, 0.1 * tol)
-        run.until(0.5 * tol)
-        run.simplify(0.5 * tol)
+    interrupted = False
+    try:
+        for run, part in zip(runs, parts, strict=True):
+            _start_from_groups(run, rows, part, lam, 0.1 * tol)
+            run.until(0.5 * tol)
+            run.simplify(0.5 * tol)
+    except KeyboardInterrupt:
+        interrupted = True
     while True:
         found = _finish(circle.kinks, ordered, lam, runs, output_bias)
         done = found.bound.relative_gap <= tol
-        goes_on = [not done and clock.left > 0 and run.once_more() for run in runs]
+        ends = done or interrupted or clock.left <= 0
+        goes_on = [not ends and run.once_more() for run in runs]
         if not any(goes_on):
             break
     dual = np.empty_like(found.bound.dual)
@@ -157,6 +164,7 @@ def _solve_scaled(
         n_rounds=sum(run.n_rounds for run in runs),
         seconds=clock.taken,
         converged=done,
+        interrupted=interrupted,
     )
 
 
@@ -412,8 +420,8 @@ class _Exchange:
         self._take(atoms)
 
     def _take(self, atoms: _Atoms) -> None:
-        self.atoms = atoms
-        self.Z, self.value = self._look(atoms)
+        looks = self._look(atoms)
+        self.atoms, (self.Z, self.value) = atoms, looks
 
     def _look(self, atoms: _Atoms) -> tuple[np.ndarray, float]:
         """The predictions and the objective of neurons."""
