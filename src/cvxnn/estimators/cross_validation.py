@@ -10,7 +10,6 @@ whose rows repeat, new rows will repeat training rows as well, and the folds sho
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -127,16 +126,32 @@ class CrossValidated(NetworkEstimator):
             on_round = watch.on_round if jobs == 1 else None  # other processes cannot tell
             comparison = replace(comparison, seconds=seconds, on_round=on_round)
         results = self._over_folds(comparison, given, targets, folds, watch)
-        self.alphas_, self.scorer_ = alphas, scorer
-        self.cv_scores_ = np.array([result.scores for result in results])
-        self.cv_neurons_ = np.array([result.n_active for result in results])
-        _warn_about_missing(self.cv_scores_)
+        reached = min(len(result.scores) for result in results)
+        self._check_reached(reached, len(alphas))
+        self.alphas_, self.scorer_ = alphas[:reached], scorer
+        self.cv_scores_ = np.array([result.scores[:reached] for result in results])
+        self.cv_neurons_ = np.array([result.n_active[:reached] for result in results])
         self.best_index_ = best = _choose(self.cv_scores_, self.rule)
         self.best_score_ = float(np.mean(self.cv_scores_[:, best]))
         posed = posed.at(float(alphas[best]))
         found = results[0].neurons[best]
         start = found.weights(posed.problem) if isinstance(found, Neurons) else found
         return self._solve(posed, rows, largest, watch, clock, start)
+
+    def _check_reached(self, reached: int, wanted: int) -> None:
+        """Alphas that some fold has not reached in time are not compared."""
+        if reached == 0:
+            raise ValueError(
+                f"max_seconds={self.max_seconds:g} is too short to choose alpha: not one was "
+                "compared in all folds; raise it, take fewer folds, or give one alpha"
+            )
+        if reached < wanted:
+            warnings.warn(
+                f"max_seconds ended the folds: alpha is chosen from the {reached} largest of "
+                f"{wanted}; raise max_seconds",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
 
     def _bare(self) -> Self:
         """A copy for a worker: without what an earlier fit has left, and without column names,
@@ -232,8 +247,8 @@ def _own_folds(
 @dataclass(frozen=True, eq=False)
 class _Result:
     """What one fold gives for each alpha: the score, the number of neurons, and these neurons. If a
-    path ends early, with nothing left to fit, its last point stands for the rest; where time was
-    too short, the score is NaN."""
+    path ends early, with nothing left to fit, its last point stands for the rest; if its time is
+    over, they are left out."""
 
     scores: list[float]
     n_active: list[int]
@@ -282,37 +297,20 @@ class _Comparison:
             take(candidate, Fit(posed, point))
             candidate._validated_rows = test.X
             scores.append(self.scorer(candidate, test.X, y, sample_weight=test.weight))
+        n_rest = 0 if points.out_of_time else len(self.alphas) - len(points)
+        last = [*range(len(points)), *[-1] * n_rest]
         n_active = points.n_active.tolist()
         handed_on = neurons_of if self.posing.generates else Neurons.of
         neurons = [handed_on(point) for point in points]
-        n_rest = len(self.alphas) - len(points)
-        if points.out_of_time:
-            rest: _Result = _Result([math.nan] * n_rest, [0] * n_rest, [None] * n_rest)
-        else:
-            rest = _Result(scores[-1:] * n_rest, n_active[-1:] * n_rest, neurons[-1:] * n_rest)
-        return _Result(scores + rest.scores, n_active + rest.n_active, neurons + rest.neurons)
-
-
-def _warn_about_missing(scores: np.ndarray) -> None:
-    """Warn about alphas that some fold has no score for."""
-    missing = np.isnan(scores).any(axis=0)
-    if missing.any():
-        left = "no strength was" if missing.all() else f"{np.sum(~missing)} of {len(missing)} were"
-        chosen = ", and the largest is taken" if missing.all() else ""
-        warnings.warn(
-            f"max_seconds ended the folds: {left} compared{chosen}; raise max_seconds",
-            ConvergenceWarning,
-            stacklevel=5,
+        return _Result(
+            [scores[k] for k in last], [n_active[k] for k in last], [neurons[k] for k in last]
         )
 
 
 def _choose(scores: np.ndarray, rule: str) -> int:
-    """The alpha with the best mean score, or the largest one within a standard error of that, of
-    those that all folds have a score for; the largest one of all where there are none."""
+    """The alpha with the best mean score, or the largest one within a standard error of that."""
     mean = scores.mean(axis=0)
-    if np.isnan(mean).all():
-        return 0
-    best = int(np.nanargmax(mean))
+    best = int(np.argmax(mean))
     if rule == "best" or len(scores) < 2:
         return best
     error = scores[:, best].std(ddof=1) / np.sqrt(len(scores))

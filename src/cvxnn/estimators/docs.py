@@ -68,8 +68,8 @@ PARAMETERS = {
     number of rounds, None for 100.""",
     "max_seconds": """float or None, default=None
     Time limit of a fit with generated patterns, its proof included: the best network until then is
-    taken. With folds, these share 70 % of it: strengths that are not reached in all of them are not
-    chosen, with a warning, and their `cv_scores_` are NaN. No effect on sampled patterns.""",
+    taken. With folds, these share 70 % of it, from the largest strength down: those that are not
+    reached in all folds are left out, with a warning. No effect on sampled patterns.""",
     "max_memory": """int, str or None, default=None
     Bytes that training may take beside X as it is given, for instance "2GB". Where training in
     memory may need more, the rows of a dense X are written to a temporary file and a gated network
