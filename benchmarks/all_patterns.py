@@ -364,7 +364,8 @@ def _test_table(rows: Rows) -> str:
     )
     return (
         f"The strength is chosen by a fifth of the rows, another fifth is the test; means of "
-        f"{SPLITS} splits.\n\n" + markdown_table(header, lines)
+        f"{SPLITS} splits. Fits end with their best network when the time limit of the command is "
+        "over, by the clock.\n\n" + markdown_table(header, lines)
     )
 
 
@@ -378,6 +379,9 @@ def misses(rows: Rows) -> list[str]:
             lines.append(f"{loss}: gradient runs of {wanted - len(judged)} problems not measured")
         if judged.count(False) > wanted - BELOW:
             lines.append(f"{loss}: a gradient run is better on {judged.count(False)} problems")
+        unseen = [name for name in SETS if f"{name}, {loss}: test" not in rows]
+        if unseen:
+            lines.append(f"{loss}: rows held out are not measured for {', '.join(unseen)}")
         lines += [
             f"{loss}, {v.case}: random patterns are better"
             for v in found

@@ -1,5 +1,6 @@
 """Generated patterns in estimators and cross-validation: contract, objectives, starts, words."""
 
+import math
 import pickle
 import warnings
 from dataclasses import replace
@@ -9,10 +10,12 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
 from cvxnn.bounds.base import EXACT, GIVEN
+from cvxnn.estimators import base, cross_validation
 from cvxnn.estimators.base import Watch, train
 from cvxnn.generation import programs
 from cvxnn.generation.rounds import Round
@@ -174,8 +177,14 @@ def test_gated_networks_take_generated_gates(quick_search):
     model = cvxnn.GatedReLURegressor(0.02, **GENERATE)
     fit = train(model, X, y)
     relu = fit.point.training
-    assert len(relu.patterns) == model.n_patterns_
-    np.testing.assert_array_equal(relu.patterns.gates, fit.solution.problem.patterns.gates)
+    sampled = cvxnn.GatedReLURegressor(0.02)
+    random = train(sampled, X, y).solution.problem.patterns
+    both = random.join(relu.patterns)
+    assert len(random) < len(both) == model.n_patterns_
+    np.testing.assert_array_equal(both.gates, fit.solution.problem.patterns.gates)
+    # random gates suit a gated network better, and stay beside those of the ReLU network
+    assert sampled.certificate_.lower_bound < model.certificate_.objective
+    assert model.certificate_.objective <= sampled.certificate_.objective * (1 + 1e-4)
     # V - W is feasible for the gated program, so that its optimum is no higher
     assert model.certificate_.lower_bound <= relu.objective * (1 + 1e-12)
     assert model.certificate_.objective <= relu.objective * (1 + 1e-6)
@@ -198,7 +207,8 @@ def test_a_warm_start_takes_fewer_rounds(quick_search):
     assert sampled.set_params(**QUICK).fit(X, y).converged_
 
 
-def test_an_interrupt_gives_the_best_so_far(quick_search):
+def test_an_interrupt_gives_the_best_so_far(quick_search, monkeypatch):
+    monkeypatch.setattr(base, "IN_A_ROW", 0.0)
     for cls in (cvxnn.ReLURegressor, cvxnn.GatedReLURegressor):
         model = cls(1e-3, **QUICK)
 
@@ -221,12 +231,61 @@ def _interrupting(*_, **__):
     raise KeyboardInterrupt
 
 
+def test_a_second_interrupt_ends_a_search(quick_search, monkeypatch):
+    fits, fit_generated = [], base.fit_generated
+
+    def interrupted(estimator, posed, watch, *rest):
+        fits.append(estimator.alpha)
+        return fit_generated(estimator, posed, Watch(on_round=_interrupting), *rest)
+
+    monkeypatch.setattr(base, "fit_generated", interrupted)
+    monkeypatch.setattr(base.NetworkEstimator, "_interrupted_at", -math.inf)
+    grid = GridSearchCV(cvxnn.ReLURegressor(**QUICK), {"alpha": [0.1, 0.03]}, cv=2)
+    with (
+        pytest.warns(ConvergenceWarning, match="it was interrupted"),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        grid.fit(X, y)
+    assert len(fits) == 2
+    monkeypatch.setattr(base, "IN_A_ROW", 0.0)  # the next one comes much later
+    with pytest.warns(ConvergenceWarning, match="it was interrupted"):
+        grid.fit(X, y)
+    assert len(fits) == 2 + 5
+
+
 def test_a_time_limit_gives_the_best_so_far():
     model = cvxnn.ReLURegressor(1e-4, **GENERATE, tol=1e-9, max_seconds=0.05)
     with pytest.warns(ConvergenceWarning, match="raise max_seconds"):
         model.fit(X, y)
     assert model.certificate_.objective >= model.certificate_.lower_bound > 0
     assert np.isfinite(model.predict(X)).all()
+
+
+def test_a_time_limit_covers_the_folds(quick_search, monkeypatch):
+    rounds, limits, path = [], [], cross_validation.path
+
+    def limited(*args, max_seconds, **options):
+        limits.append(max_seconds)
+        reached = path(*args, max_seconds=max_seconds, **options)
+        if len(limits) == 2:  # its third strength would have taken too long
+            return replace(reached, solutions=reached.solutions[:2], out_of_time=True)
+        return reached
+
+    monkeypatch.setattr(cross_validation, "path", limited)
+    model = cvxnn.ReLURegressorCV(**QUICK_CV, max_seconds=100.0)
+    with pytest.warns(ConvergenceWarning, match="chosen from the 2 largest of 3"):
+        train(model, X, y, watch=Watch(on_round=rounds.append))
+    assert len(limits) == 2
+    assert max(limits) <= 0.35 * 100
+    assert model.cv_scores_.shape == model.cv_neurons_.shape == (2, 2)
+    assert len(model.alphas_) == 2
+    assert len(rounds) > len(model.history_)  # those of folds as well
+
+
+def test_too_little_time_for_folds_is_an_error():
+    model = cvxnn.ReLURegressorCV(**{**QUICK_CV, "tol": 1e-9}, max_seconds=1e-3)
+    with pytest.raises(ValueError, match=r"max_seconds=0\.001 is too short to choose alpha"):
+        model.fit(X, y)
 
 
 # ---- bounds over all patterns -------------------------------------------------------------------

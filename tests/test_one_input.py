@@ -10,7 +10,7 @@ import pytest
 import cvxnn
 from cvxnn.bounds.base import EXACT
 from cvxnn.bounds.enumeration import enumerate_patterns
-from cvxnn.bounds.one_input import OneInput
+from cvxnn.bounds.one_input import OneInput, kinks_of, price, search
 from cvxnn.generation import one_input
 from cvxnn.generation.one_input import nonnegative_quadratic, solve_one_input
 from cvxnn.losses import make_loss
@@ -80,10 +80,10 @@ def test_training_reaches_the_enumerated_program(loss):
         )
 
 
-def test_a_sample_of_many_rows_comes_first(monkeypatch):
+def test_groups_of_many_rows_come_first(monkeypatch):
     monkeypatch.setattr(one_input, "MANY_ROWS", 2000)
-    monkeypatch.setattr(one_input, "SAMPLE", 500)
-    for loss in ("squared", "logistic"):
+    monkeypatch.setattr(one_input, "GROUPS", 500)
+    for loss in ("squared", "logistic", "huber"):
         X, Y = data(4000, loss)
         bound_loss = make_loss(loss, Y, intercept=True)
         lam = 0.02 * largest_lam(X, bound_loss)
@@ -94,6 +94,31 @@ def test_a_sample_of_many_rows_comes_first(monkeypatch):
         np.testing.assert_allclose(training.bound.objective, other.bound.objective, rtol=2e-6)
         assert training.n_rounds < other.n_rounds
         monkeypatch.setattr(one_input, "MANY_ROWS", 2000)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_groups_are_nearly_the_same_problem(monkeypatch, loss):
+    monkeypatch.setattr(one_input, "GROUPS", 400)
+    X, Y = data(4000, loss)
+    order = np.argsort(X[:, 0])
+    X, full = X[order], make_loss(loss, Y[order])
+    rows, part = one_input._groups(X, full)
+    assert 400 <= len(rows) <= 800
+    np.testing.assert_allclose(np.sum(part.row_weight), np.sum(full.row_weight))
+    slope = np.array([[0.3], [0.2]])
+    some, all_of_them = part.gradient(rows @ slope), full.gradient(X @ slope)
+    np.testing.assert_allclose(rows.T @ some, X.T @ all_of_them, atol=1e-5)
+
+
+def test_a_search_finds_the_neurons_of_the_proof():
+    X, Y = data(500, "squared")
+    kinks = kinks_of(X)
+    proven = price(kinks, Y[:, :1], 20.0, 10)
+    found = search(kinks, Y[:, 0], 20.0, 10)
+    assert len(found.prices) == len(proven.neurons.prices) > 1
+    np.testing.assert_allclose(found.prices, proven.neurons.prices, rtol=1e-12)
+    np.testing.assert_allclose(found.directions, proven.neurons.directions, rtol=0, atol=1e-12)
+    assert abs(found.prices[0]) <= proven.above[0]
 
 
 def test_neurons_that_are_nearly_one_become_one(monkeypatch):
@@ -125,6 +150,22 @@ def test_nothing_pays_above_the_largest_lam():
     assert len(training.units.signs) == 0
     assert training.converged
     assert training.bound.relative_gap < 1e-10
+
+
+def test_an_interrupt_leaves_the_network_of_its_rounds():
+    X, Y = data(300, "squared")
+
+    def interrupt(record):
+        if record.n_round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.warns(cvxnn.ConvergenceWarning, match="interrupted"):
+        result = cvxnn.train(X[:, :1], Y[:, 0], 1e-3, callback=interrupt)
+    assert result.status is cvxnn.Status.INTERRUPTED
+    assert result.network.n_neurons > 0
+    assert result.objective == pytest.approx(result.history[-1].objective, rel=1e-6)
+    assert result.bound.scope == EXACT
+    assert 0 < result.bound.lower_bound < result.objective
 
 
 def test_limits_leave_a_network_and_a_bound():

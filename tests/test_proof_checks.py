@@ -372,13 +372,13 @@ def trained(kind):
     rng = np.random.default_rng(0)
     if kind == "one input":
         X = rng.standard_normal((60, 1))
-        return cvxnn.train(X, np.sin(3 * X[:, 0]), 0.01, max_seconds=30)
+        return cvxnn.train(X, np.sin(3 * X[:, 0]), 0.01, max_seconds=300)
     X = rng.standard_normal((60, 2))
     y = np.abs(X[:, 0]) + 0.3 * X[:, 1] + 0.1 * rng.standard_normal(60)
     if kind == "squared":
-        return cvxnn.train(X, y, 0.02, max_seconds=30)
+        return cvxnn.train(X, y, 0.02, max_seconds=300)
     labels = np.eye(3)[np.digitize(y, np.quantile(y, [0.3, 0.7]))]
-    return cvxnn.train(X, labels, 0.03, loss="softmax", output_bias=True, max_seconds=30)
+    return cvxnn.train(X, labels, 0.03, loss="softmax", output_bias=True, max_seconds=300)
 
 
 KINDS = ("one input", "squared", "softmax")

@@ -58,7 +58,7 @@ class Path:
     solutions : as many as were reached.
     planned : all the lams that were asked for; NaN if there was no time to find lambda_max.
     message : how the path ended, in words.
-    interrupted : whether it was Ctrl-C that ended it.
+    interrupted, out_of_time : whether it was Ctrl-C that ended it, or the time limit.
     bounds : what is known of the training problem of each point's network itself, where patterns
         were generated; its `scope` says which patterns it covers.
     """
@@ -69,6 +69,7 @@ class Path:
     message: str
     interrupted: bool = False
     bounds: tuple[Bound, ...] = ()
+    out_of_time: bool = False
 
     def __len__(self) -> int:
         return len(self.solutions)
@@ -157,7 +158,8 @@ def path(
     lams : the grid itself, in any order, instead.
     patterns : "given", those of the problem for all points; or "generate": every point adds
         patterns that pay and drops others, from those of the point before. The grid then starts
-        where a search finds the first neuron that pays, which is a heuristic.
+        where a search finds the first neuron that pays, which is a heuristic. A gated problem keeps
+        its own patterns beside them.
     solver, options : as in `solve`; with generated patterns `options` are those of `generate`, such
         as `random_state` and `max_rounds`, and `on_round`, which is called with every `Round`.
     min_loss : end as soon as the loss falls below this share of the zero model's.
@@ -207,10 +209,17 @@ def path(
         known = bool(np.isfinite(grid).all())
         reached = len(walk.solutions)
         where = f"at lam = {grid[reached]:.4g}" if known else "before lambda_max was known"
-        walk.message = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}"
+        walk.message, walk.out_of_time = f"{_UNFINISHED[Status.TIME_LIMIT]} {where}", True
     walk.forget(-2)
-    bounds = tuple(walk.bounds)
-    return Path(problem, tuple(walk.solutions), grid, walk.message, walk.interrupted, bounds)
+    return Path(
+        problem,
+        tuple(walk.solutions),
+        grid,
+        walk.message,
+        interrupted=walk.interrupted,
+        bounds=tuple(walk.bounds),
+        out_of_time=walk.out_of_time,
+    )
 
 
 @dataclass(eq=False)
@@ -229,6 +238,7 @@ class _Walk:
     bounds: list[Bound] = field(default_factory=list)  # of generated patterns
     message: str = "all points are reached"
     interrupted: bool = False
+    out_of_time: bool = False
 
     def run(self, grid: np.ndarray, file: _Checkpoint | None) -> None:
         """Solve for one lam after the other; points that the file holds are taken from there."""
@@ -237,6 +247,7 @@ class _Walk:
             solution, bound = self._stored(stored[k]) if k < len(stored) else self._solve(lam, k)
             if solution.status in _UNFINISHED:
                 self.interrupted = solution.status is Status.INTERRUPTED
+                self.out_of_time = solution.status is Status.TIME_LIMIT
                 self.message = f"{_UNFINISHED[solution.status]} at lam = {lam:.4g}"
                 return
             self.forget(-2)

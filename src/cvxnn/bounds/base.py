@@ -14,6 +14,7 @@ import numpy as np
 from cvxnn.arrays import blocks, to_numpy
 from cvxnn.bounds import saving
 from cvxnn.bounds.evidence import NAMES, Evidence
+from cvxnn.budget import Budget
 from cvxnn.certificates import Certificate, relative_gap
 from cvxnn.digits import text_above, text_below
 from cvxnn.losses import Loss
@@ -82,6 +83,33 @@ class PriceMethod(Protocol):
         """A bound as close to max(price, lam) as the time allows, and no closer than needed:
         above <= (1 + tol) lam is enough. It ends early where a direction with a price above
         (1 + tol) lam is found, as such a direction is worth more than a weak bound."""
+
+
+class Goal(NamedTuple):
+    """What is asked of a bound on prices, see `PriceMethod.bound`; `clock` has the time for it."""
+
+    lam: float
+    tol: float
+    clock: Budget
+
+
+class TimedMethod:
+    """What the methods of the library share: `bound` of a `PriceMethod`, by `_bound`. Without a
+    goal it is as close as they can, however long that takes."""
+
+    def bound(
+        self,
+        X: np.ndarray,
+        Theta: np.ndarray,
+        lam: float,
+        *,
+        tol: float = 0.0,
+        max_seconds: float = math.inf,
+    ) -> PriceBound:
+        return self._bound(X, Theta, Goal(lam, tol, Budget(max_seconds)))
+
+    def _bound(self, X: np.ndarray, Theta: np.ndarray, goal: Goal) -> PriceBound:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,12 +44,12 @@ import numpy as np
 
 from cvxnn import threads
 from cvxnn.bounds import growing
-from cvxnn.bounds.base import Neurons, PriceBound, proven_scope
+from cvxnn.bounds.base import Goal, Neurons, PriceBound, TimedMethod, proven_scope
 from cvxnn.bounds.coordinates import Coordinates, Weighted
 from cvxnn.bounds.evidence import Evidence
 from cvxnn.bounds.growing import FOUND, FULL, NO_MEMORY, PAUSED, PROVEN, STUCK, Limits, Nodes
 from cvxnn.bounds.trees import LEAF, MOST, ROOM, ConeTree
-from cvxnn.budget import Budget, OutOfTimeError, spend
+from cvxnn.budget import OutOfTimeError, spend
 from cvxnn.kernels import native
 from cvxnn.rounding import UNIT, up
 
@@ -65,7 +65,7 @@ LARGE = 1e300  # a threshold that every bound is below, but not what is unknown
 
 
 @dataclass(frozen=True)
-class Branching:
+class Branching(TimedMethod):
     """Bounds on prices by a tree of cones, a `PriceMethod`.
 
     max_rank : dimensions that rows may span, at most 8.
@@ -82,19 +82,17 @@ class Branching:
     def handles(self, X: np.ndarray, n_outputs: int) -> bool:
         return bool(np.all(np.isfinite(X))) and Coordinates.of(X, self.max_rank) is not None
 
-    def bound(
-        self, X: np.ndarray, Theta: np.ndarray, lam: float, *, tol: float, max_seconds: float
-    ) -> PriceBound:
-        """See `PriceMethod`; the evidence is the trees and their coordinates."""
-        budget = Budget(max_seconds)
+    def _bound(self, X: np.ndarray, Theta: np.ndarray, goal: Goal) -> PriceBound:
+        """The evidence is the trees and their coordinates."""
+        lam = goal.lam
         usable = bool(np.all(np.isfinite(X)) and np.all(np.isfinite(Theta)))
         coordinates = Coordinates.of(X, self.max_rank) if usable and 0 < lam < math.inf else None
         if coordinates is None:
             above = np.full(Theta.shape[1], math.inf)
             return PriceBound(above, proven_scope(math.inf), Neurons.none(X.shape[1]))
-        search = Search(coordinates, Theta, lam, tol, self.max_bytes)
+        search = Search(coordinates, Theta, lam, goal.tol, self.max_bytes)
         try:
-            with spend(budget):
+            with spend(goal.clock):
                 search.run()
         except OutOfTimeError:
             pass  # what is proven by now

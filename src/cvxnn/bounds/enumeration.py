@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 
 from cvxnn.arrays import to_numpy
-from cvxnn.bounds.base import EXACT, Neurons, PriceBound, row_norms_above
+from cvxnn.bounds.base import EXACT, Goal, Neurons, PriceBound, TimedMethod, row_norms_above
 from cvxnn.patterns import Patterns
 from cvxnn.rounding import TINY, slack, up
 from cvxnn.validation import check_features, check_flag, check_integer
@@ -87,7 +87,7 @@ def cells_of(X: np.ndarray, max_cells: int = MAX_CELLS) -> tuple[np.ndarray, np.
 
 
 @dataclass(frozen=True)
-class Enumeration:
+class Enumeration(TimedMethod):
     """Every pattern of tiny data (`PriceMethod`)."""
 
     max_cells: int = MAX_CELLS
@@ -95,16 +95,8 @@ class Enumeration:
     def handles(self, X: np.ndarray, n_outputs: int) -> bool:
         return number_of_cells(len(X), X.shape[1]) <= self.max_cells
 
-    def bound(
-        self,
-        X: np.ndarray,
-        Theta: np.ndarray,
-        lam: float,
-        *,
-        tol: float = 0.0,
-        max_seconds: float = math.inf,
-    ) -> PriceBound:
-        """The price itself, up to rounding; `tol` and `max_seconds` do not matter."""
+    def _bound(self, X: np.ndarray, Theta: np.ndarray, goal: Goal) -> PriceBound:
+        """The price itself, up to rounding; strength, tolerance and time do not matter."""
         signs, _ = cells_of(X, self.max_cells)
         columns = [_scaled_price(X, signs, theta) for theta in Theta.T]
         above = np.array([value for value, _, _ in columns]) * (1 + ROOM)

@@ -38,7 +38,15 @@ from scipy.optimize import minimize_scalar
 
 from cvxnn import budget
 from cvxnn.arrays import to_numpy
-from cvxnn.bounds.base import SDP, Neurons, PriceBound, design, row_norms_above
+from cvxnn.bounds.base import (
+    SDP,
+    Goal,
+    Neurons,
+    PriceBound,
+    TimedMethod,
+    design,
+    row_norms_above,
+)
 from cvxnn.bounds.evidence import Evidence
 from cvxnn.bounds.rotation import rotate
 from cvxnn.protocols import Problem
@@ -61,31 +69,23 @@ class Multipliers(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Semidefinite:
+class Semidefinite(TimedMethod):
     """The semidefinite bound (`PriceMethod`), by CVXPY with Clarabel: pip install 'cvxnn[cvx]'."""
 
     def handles(self, X: np.ndarray, n_outputs: int) -> bool:
         n, rank = X.shape[0], min(X.shape)
         return rank <= MAX_RANK and n * rank * rank * n_outputs <= MAX_ENTRIES
 
-    def bound(
-        self,
-        X: np.ndarray,
-        Theta: np.ndarray,
-        lam: float,
-        *,
-        tol: float = 0.0,
-        max_seconds: float = math.inf,
-    ) -> PriceBound:
+    def _bound(self, X: np.ndarray, Theta: np.ndarray, goal: Goal) -> PriceBound:
         cp = import_cvxpy()
-        rotation, clock = rotate(X), budget.Budget(max_seconds)
+        rotation = rotate(X)
         above = np.full(Theta.shape[1], np.inf)
         multipliers = np.zeros((Theta.shape[1], 2, 3, len(X)))
         for k, theta in enumerate(Theta.T):
             sides = []
             for side, t in enumerate((theta, -theta)):
                 budget.look()
-                found = _solve_price(cp, rotation.Z, t, max(clock.left, 0.1))
+                found = _solve_price(cp, rotation.Z, t, max(goal.clock.left, 0.1))
                 sides.append(price_above(rotation.Z, t, found))
                 multipliers[k, side] = found
             above[k] = max(sides)

@@ -91,8 +91,8 @@ def main() -> None:
 @number(
     "--max-seconds",
     None,
-    "Time limit of the last training with generated patterns, and of --prove (which takes up to a "
-    "minute by default); the best network until then is kept.",
+    "Time limit of training with generated patterns, the folds and --prove (which takes up to a "
+    "minute by default) included; the best network until then is kept.",
     min=1e-3,
 )
 @click.option(

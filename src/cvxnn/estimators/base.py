@@ -6,6 +6,7 @@ out, before a program depends on them. So a weight of two is a row given twice, 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,8 +31,10 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from cvxnn import budget
 from cvxnn.arrays import Array, Matrix, is_stored
 from cvxnn.bounds.base import Bound, Units
+from cvxnn.budget import Budget
 from cvxnn.certificates import Certificate
 from cvxnn.estimators.docs import describe
 from cvxnn.estimators.generating import fit_generated, neurons_of, usable
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Tags
 
 N_PATTERNS = 500
+IN_A_ROW = 3.0  # seconds from an interrupt of a fit to one that is meant for the caller of `fit`
 PROOFS = ("auto", "exact", "branching", "semidefinite", "enumeration")
 Seed: TypeAlias = int | np.random.RandomState | None
 
@@ -128,10 +132,10 @@ def unread_parameters(estimator: NetworkEstimator) -> Iterator[tuple[str, str]]:
     """Parameters that have no effect because of others, and why."""
     if getattr(estimator, "huber_delta", None) is not None and estimator.loss != "huber":
         yield "huber_delta", f"loss={estimator.loss!r} has no threshold"
-    if estimator.patterns == "generate":
+    if estimator.patterns == "generate" and estimator._problem is CReLU:
         yield "n_patterns", "patterns='generate' finds as many as pay"
         yield "gates", "patterns='generate' finds the gates itself"
-    else:
+    if estimator.patterns != "generate":
         yield from ((name, "it is for patterns='generate'") for name in ("prove", "max_seconds"))
     if estimator.patterns == "generate" and estimator._problem is CGReLU:
         yield "prove", "a bound over all patterns is for ReLU networks"
@@ -146,6 +150,7 @@ class NetworkEstimator(BaseEstimator):
     # Rows that need no validation: those of a fold, which were validated with all the others.
     _validated_rows: Matrix | None = None
     _start: Start | Units | None  # kept by warm_start, for the next fit
+    _interrupted_at: ClassVar[float] = -math.inf  # the last fit of any estimator that was
 
     patterns: str
     n_patterns: int
@@ -277,6 +282,7 @@ class NetworkEstimator(BaseEstimator):
         rows: Rows,
         largest: float,
         watch: Watch,
+        clock: Budget,
         start: Array | Start | Units | None = None,
     ) -> Fit:
         """Solve the program of the distinct raw rows, and take its network. `largest` is the
@@ -287,12 +293,14 @@ class NetworkEstimator(BaseEstimator):
             warn_about_small(rows.X, posed.numbers.columns.spread, names, stacklevel=6)
         earlier = getattr(self, "_start", None) if self.warm_start else None
         if self.patterns == "generate":
-            fit = fit_generated(self, posed, watch, usable(posed.problem, earlier, start))
+            fit = fit_generated(self, posed, watch, usable(posed.problem, earlier, start), clock)
         else:
             if isinstance(earlier, Start) and earlier.shape == posed.problem.weight_shape:
                 start = earlier
             fit = self._fit_given(posed, watch, None if isinstance(start, Units) else start)
         solution, searched = fit.solution, fit.rounds is not None
+        if solution.status is Status.INTERRUPTED:
+            self._raise_if_repeated()
         if fit.point is not None and not searched:  # gates are known now, and so is this
             largest = lambda_max(solution.problem)
         if not solution.converged:
@@ -308,6 +316,19 @@ class NetworkEstimator(BaseEstimator):
         if self.warm_start:
             self._start = solution.start() if fit.point is None else neurons_of(solution)
         return fit
+
+    @staticmethod
+    def _raise_if_repeated() -> None:
+        """One Ctrl-C ends a fit, which returns its best network. A search over many settings then
+        goes on with the next one, and another Ctrl-C in that ends the search."""
+        before, now = NetworkEstimator._interrupted_at, budget.clock()
+        NetworkEstimator._interrupted_at = now
+        if now - before < IN_A_ROW:
+            raise KeyboardInterrupt
+
+    def _clock(self) -> Budget:
+        """The time of a fit, from now on."""
+        return Budget(math.inf if self.max_seconds is None else self.max_seconds)
 
     def _fit_given(self, posed: Posed, watch: Watch, start: Array | Start | None) -> Fit:
         """Solve the program over the patterns that it has."""

@@ -11,14 +11,14 @@ whose rows repeat, new rows will repeat training rows as well, and the folds sho
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import _fit_context, is_classifier
 from sklearn.metrics import check_scoring
@@ -36,7 +36,12 @@ from cvxnn.estimators.base import (
     public,
     take,
 )
-from cvxnn.estimators.generating import largest_strength, neurons_of, path_options
+from cvxnn.estimators.generating import (
+    largest_strength,
+    neurons_of,
+    path_options,
+    seconds_of_a_fold,
+)
 from cvxnn.estimators.posing import Fit, Neurons, Posing
 from cvxnn.estimators.rows import Rows, Scaling
 from cvxnn.estimators.targets import (
@@ -46,10 +51,12 @@ from cvxnn.estimators.targets import (
     mean_log_likelihood,
     predicted_classes,
 )
+from cvxnn.generation.rounds import Round
 from cvxnn.paths import path
 from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
 from cvxnn.solvers.base import Solver
+from cvxnn.solvers.convergence import ConvergenceWarning
 
 if TYPE_CHECKING:
     from sklearn.model_selection import BaseCrossValidator
@@ -104,24 +111,47 @@ class CrossValidated(NetworkEstimator):
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, watch: Watch
     ) -> Fit:
         self._warn_about_unread()
+        clock = self._clock()
         posing, given, targets = self._read(X, y, sample_weight)
         rows = given.merged()
         posed = posing.pose(rows)
         largest = largest_strength(posed, posing.generates)
         alphas = self._grid(largest)
         scorer = self._scorer(posing.targets)
-        comparison = _Comparison(self._bare(), posing, posed.numbers.targets, alphas, scorer)
         folds = self._folds(given, targets, posing.seed)
+        comparison = _Comparison(self._bare(), posing, posed.numbers.targets, alphas, scorer)
+        if posing.generates:
+            jobs = effective_n_jobs(self.n_jobs)
+            seconds = seconds_of_a_fold(clock, len(folds), jobs)
+            on_round = watch.on_round if jobs == 1 else None  # other processes cannot tell
+            comparison = replace(comparison, seconds=seconds, on_round=on_round)
         results = self._over_folds(comparison, given, targets, folds, watch)
-        self.alphas_, self.scorer_ = alphas, scorer
-        self.cv_scores_ = np.array([result.scores for result in results])
-        self.cv_neurons_ = np.array([result.n_active for result in results])
+        reached = min(len(result.scores) for result in results)
+        self._check_reached(reached, len(alphas))
+        self.alphas_, self.scorer_ = alphas[:reached], scorer
+        self.cv_scores_ = np.array([result.scores[:reached] for result in results])
+        self.cv_neurons_ = np.array([result.n_active[:reached] for result in results])
         self.best_index_ = best = _choose(self.cv_scores_, self.rule)
         self.best_score_ = float(np.mean(self.cv_scores_[:, best]))
         posed = posed.at(float(alphas[best]))
         found = results[0].neurons[best]
         start = found.weights(posed.problem) if isinstance(found, Neurons) else found
-        return self._solve(posed, rows, largest, watch, start)
+        return self._solve(posed, rows, largest, watch, clock, start)
+
+    def _check_reached(self, reached: int, wanted: int) -> None:
+        """Alphas that some fold has not reached in time are not compared."""
+        if reached == 0:
+            raise ValueError(
+                f"max_seconds={self.max_seconds:g} is too short to choose alpha: not one was "
+                "compared in all folds; raise it, take fewer folds, or give one alpha"
+            )
+        if reached < wanted:
+            warnings.warn(
+                f"max_seconds ended the folds: alpha is chosen from the {reached} largest of "
+                f"{wanted}; raise max_seconds",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
 
     def _bare(self) -> Self:
         """A copy for a worker: without what an earlier fit has left, and without column names,
@@ -217,7 +247,8 @@ def _own_folds(
 @dataclass(frozen=True, eq=False)
 class _Result:
     """What one fold gives for each alpha: the score, the number of neurons, and these neurons. If a
-    path ends early, with nothing left to fit, its last point stands for the rest."""
+    path ends early, with nothing left to fit, its last point stands for the rest; if its time is
+    over, they are left out."""
 
     scores: list[float]
     n_active: list[int]
@@ -230,6 +261,7 @@ class _Comparison:
 
     estimator : the one to be scored; each alpha gives a copy of it another network.
     units : how targets are scaled, in every fold as in the final fit.
+    seconds, on_round : of a path over generated patterns, which is all that they are for.
     """
 
     estimator: NetworkEstimator
@@ -237,11 +269,16 @@ class _Comparison:
     units: Scaling
     alphas: np.ndarray
     scorer: Scorer
+    seconds: float | None = None
+    on_round: Callable[[Round], object] | None = None
 
     def on(self, train: Rows, test: Rows, y: np.ndarray) -> _Result:
         """Follow a path on the training rows, and score its points on the test rows, whose targets
         are y before encoding."""
         posed = self.posing.pose(train.merged(), targets=self.units)
+        options = path_options(self.estimator, self.posing.seed)
+        if self.posing.generates:
+            options["on_round"] = self.on_round
         points = path(
             posed.problem,
             lams=self.alphas,
@@ -249,7 +286,8 @@ class _Comparison:
             solver=self.estimator.solver,
             min_loss=MIN_LOSS,
             on_failure="ignore",
-            **path_options(self.estimator, self.posing.seed),
+            max_seconds=self.seconds,
+            **options,
         )
         if points.interrupted:
             raise KeyboardInterrupt  # the path has kept some points, but a choice needs them all
@@ -259,7 +297,8 @@ class _Comparison:
             take(candidate, Fit(posed, point))
             candidate._validated_rows = test.X
             scores.append(self.scorer(candidate, test.X, y, sample_weight=test.weight))
-        last = [*range(len(points)), *[-1] * (len(self.alphas) - len(points))]
+        n_rest = 0 if points.out_of_time else len(self.alphas) - len(points)
+        last = [*range(len(points)), *[-1] * n_rest]
         n_active = points.n_active.tolist()
         handed_on = neurons_of if self.posing.generates else Neurons.of
         neurons = [handed_on(point) for point in points]

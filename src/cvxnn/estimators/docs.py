@@ -30,10 +30,11 @@ PARAMETERS = {
     Where the activation patterns come from. "sample" draws `n_patterns` random ones. "generate"
     searches for those that pay, adds them and solves again, until a search finds no more: the
     objective is lower, with fewer patterns, and training takes longer. Gated networks get the gates
-    that a ReLU network needs at the same alpha.""",
+    that a ReLU network needs at the same alpha beside `n_patterns` random ones, which is seldom
+    worth the time: "sample" is for them.""",
     "n_patterns": """int, default=500
-    Number of activation patterns to sample; no effect on generated ones. What is proven is about
-    networks with these patterns.""",
+    Number of activation patterns to sample; ReLU networks with generated patterns need none. What
+    is proven is about networks with these patterns.""",
     "class_weight": """dict, "balanced" or None, default=None
     Weights of the classes; they multiply the sample weights.""",
     "huber_delta": """float, default=1.35
@@ -51,7 +52,7 @@ PARAMETERS = {
     says how much of the variance the components hold. X must be dense.""",
     "gates": """gate distribution or None, default=None
     How to sample the patterns, for instance `SparseGates(3)`; None for Gaussian gates. No effect
-    on generated patterns.""",
+    on ReLU networks with generated patterns.""",
     "solver": """str or solver, default="auto"
     As for `cvxnn.solve`.""",
     "tol": """float, default=1e-4
@@ -66,8 +67,9 @@ PARAMETERS = {
     Largest number of iterations; None for the solver's own limit. With generated patterns, largest
     number of rounds, None for 100.""",
     "max_seconds": """float or None, default=None
-    Time limit of the last fit with generated patterns and of its proof, folds not included: the
-    best network until then is taken. No effect on sampled patterns.""",
+    Time limit of a fit with generated patterns, its proof included: the best network until then is
+    taken. With folds, these share 70 % of it, from the largest strength down: those that are not
+    reached in all folds are left out, with a warning. No effect on sampled patterns.""",
     "max_memory": """int, str or None, default=None
     Bytes that training may take beside X as it is given, for instance "2GB". Where training in
     memory may need more, the rows of a dense X are written to a temporary file and a gated network

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cvxnn.arrays import to_numpy
 from cvxnn.bounds.base import Units
+from cvxnn.budget import Budget
 from cvxnn.estimators.posing import Fit, Posed
 from cvxnn.generation.cells import units_of
 from cvxnn.generation.programs import Generation
@@ -17,6 +19,8 @@ from cvxnn.solvers.results import Solution
 
 if TYPE_CHECKING:
     from cvxnn.estimators.base import NetworkEstimator, Watch
+
+FOLDS_SHARE, LAST_SHARE = 0.7, 0.1  # of the time limit: all folds, and the last fit at least
 
 
 def largest_strength(posed: Posed, generated: bool) -> float:
@@ -32,8 +36,10 @@ def fit_generated(
     posed: Posed,
     watch: Watch,
     neurons: Units | None,
+    clock: Budget,
 ) -> Fit:
-    """Generate patterns for the program at its own strength, from these neurons."""
+    """Generate patterns for the program at its own strength, from these neurons, in the time that
+    is left or a little more: a fit ends with a network in any case."""
     alpha = posed.problem.lam
     if alpha <= 0:
         raise ValueError(
@@ -48,7 +54,7 @@ def fit_generated(
         on_round=watch.on_round,
         on_iteration=watch.on_iteration,
         on_failure="ignore",
-        max_seconds=estimator.max_seconds,
+        max_seconds=_seconds(max(clock.left, LAST_SHARE * clock.seconds)),
         **_limit(estimator),
         **_proof(estimator),
     )
@@ -61,6 +67,17 @@ def path_options(estimator: NetworkEstimator, seed: int | None) -> dict[str, Any
     if estimator.patterns != "generate":
         return {"max_iter": estimator.max_iter}
     return {"patterns": "generate", "random_state": seed, **_limit(estimator)}
+
+
+def seconds_of_a_fold(clock: Budget, n_folds: int, jobs: int) -> float | None:
+    """What each fold may take, of the time that is left: all alike, so many at once, and some time
+    for the last fit."""
+    left = max(clock.left, LAST_SHARE * clock.seconds)
+    return _seconds(FOLDS_SHARE * left / math.ceil(n_folds / jobs))
+
+
+def _seconds(limit: float) -> float | None:
+    return None if math.isinf(limit) else limit
 
 
 def _limit(estimator: NetworkEstimator) -> dict[str, int]:

@@ -52,10 +52,11 @@ class _Plain(NetworkEstimator):
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, watch: Watch
     ) -> Fit:
         self._warn_about_unread()
+        clock = self._clock()
         posing, given, _ = self._read(X, y, sample_weight)
         rows = given.merged()
         posed = posing.pose(rows, self.alpha)
-        return self._solve(posed, rows, largest_strength(posed, posing.generates), watch)
+        return self._solve(posed, rows, largest_strength(posed, posing.generates), watch, clock)
 
 
 class _PlainRegressor(Regression, _Plain):

@@ -144,7 +144,7 @@ class Posing:
         return self.patterns == "generate"
 
     def _first_patterns(self, X: Matrix | StoredRows) -> Patterns:
-        if self.generates:
+        if self.generates and self.problem is CReLU:
             return first_patterns(cast("Array", X), bias=self.fit_intercept)
         return sample_patterns(
             X,

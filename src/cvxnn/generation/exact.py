@@ -15,7 +15,6 @@ from cvxnn.certificates import prove
 from cvxnn.generation import one_input
 from cvxnn.generation.cells import network_of, over_units
 from cvxnn.generation.rounds import EXCHANGE, Round, Training, message_of
-from cvxnn.generation.sliding import Sliding
 from cvxnn.problems import CReLU
 from cvxnn.solvers.driver import choose
 from cvxnn.solvers.results import Solution, Status
@@ -57,11 +56,7 @@ def train_exactly(
     values = (proof.certificate.objective, proof.certificate.network_objective)
     above = max(found.bound.objective, *(value for value in values if value is not None))
     bound = replace(found.bound, objective=above)
-    status = Status.CONVERGED
-    if not found.converged:
-        status = Status.STOPPED if told.stopped else Status.TIME_LIMIT
-        if not told.stopped and found.seconds < SHARE * seconds:
-            status = Status.STALLED
+    status = _status(found, told.stopped, in_time=found.seconds < SHARE * seconds)
     solution = Solution(
         problem=posed,
         weights=posed.present(proof.weights),
@@ -81,7 +76,7 @@ def train_exactly(
     price = float(np.max(found.bound.price)) if found.bound.price is not None else math.inf
     return Training(
         network=network_of(problem, found.units, found.output_bias),
-        objective=Sliding(problem).objective(found.units),
+        objective=found.objective,
         solution=solution,
         bound=bound,
         history=tuple(told.history),
@@ -91,6 +86,16 @@ def train_exactly(
         message=message_of(status, solution, bound, price),
         seconds=clock.taken,
     )
+
+
+def _status(found: one_input.OneInputTraining, stopped: bool, in_time: bool) -> Status:
+    if found.converged:
+        return Status.CONVERGED
+    if found.interrupted:
+        return Status.INTERRUPTED
+    if stopped:
+        return Status.STOPPED
+    return Status.STALLED if in_time else Status.TIME_LIMIT
 
 
 class _Told:

@@ -242,7 +242,8 @@ class _Run:
         return self._finished(status)
 
     def exactly(self) -> Training:
-        """By the exact method, which has nothing to show before it ends."""
+        """By the exact method, which keeps the network of its rounds if they are interrupted, but
+        has none before and after them."""
         settings = self.settings
         try:
             return exact.train_exactly(

@@ -30,19 +30,19 @@ from cvxnn.bounds.base import (
     dual_value_below,
     network_objective_above,
 )
-from cvxnn.bounds.one_input import Kinks, kinks_of, price
+from cvxnn.bounds.one_input import Kinks, kinks_of, price, search
 from cvxnn.certificates import relative_gap
 from cvxnn.losses import Loss
-from cvxnn.losses.intercepts import on_rows
+from cvxnn.losses.intercepts import on_rows, with_rows
 from cvxnn.rounding import TINY
 
-MANY_ROWS, SAMPLE = 200_000, 20_000  # so many rows start from the neurons of a sample
-SAMPLE_TOL = 1e-4  # relative gap of the sample; its optimum is off by more
+MANY_ROWS, GROUPS = 100_000, 20_000  # so many rows start from neurons of groups of them
+FEW_TARGETS = 10  # that groups are made for, each on its own
 NEW_NEURONS = 40  # that a round adds
 MAX_ROUNDS = 200
 SAME_NEURON = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5)  # angles at which neurons may be one
 NEWTON_STEPS = 30  # of one master problem
-ACCURACY = (1e-11, 1e-7)  # of the last of them, in units of the objective
+ACCURACY = (1e-12, 1e-10)  # of the last of them, in units of the objective
 RIDGE = 1e-13  # of the Hessian, relative to its diagonal: neurons may be nearly parallel
 FLAT = 1e-3  # of the row weights, the least curvature: a huber loss has none at outliers
 
@@ -64,17 +64,21 @@ class OneInputTraining:
     """A network on one input, in the units of the design matrix.
 
     units : its neurons; `output_bias` (C,) or None.
+    objective : as computed; that of the bound is rounded up.
     bound : on the training problem over all networks, with its dual point.
     n_rounds : of all outputs.
     converged : whether the relative gap is below the tolerance.
+    interrupted : whether Ctrl-C ended it.
     """
 
     units: Units
     output_bias: np.ndarray | None
+    objective: float
     bound: Bound
     n_rounds: int
     seconds: float
     converged: bool
+    interrupted: bool = False
 
 
 def solve_one_input(
@@ -129,39 +133,81 @@ def _solve_scaled(
     max_seconds: float,
     callback: Callable[[ExchangeRound], object] | None,
 ) -> OneInputTraining:
-    """The same for rows of size 1: the problem is equal, with weights in other units."""
-    clock, kinks = budget.Budget(max_seconds), kinks_of(X)
-    circle = _Circle(kinks)
-    parts = loss.by_output()
+    """The same for rows of size 1: the problem is equal, with weights in other units. Rounds work
+    on rows in the order of their angles, so that what is summed up is contiguous in memory."""
+    clock = budget.Budget(max_seconds)
+    order, ordered = _in_order(X, loss)
+    rows = X[order]
+    circle = _Circle(kinks_of(rows))
+    parts = ordered.by_output()
     runs = [_Exchange(circle, part, lam, k, clock, callback) for k, part in enumerate(parts)]
-    for run, part in zip(runs, parts, strict=True):
-        _start_from_sample(run, X, part, lam)
-        run.until(0.5 * tol)
-        run.simplify(0.5 * tol)
+    interrupted = False
+    try:
+        for run, part in zip(runs, parts, strict=True):
+            _start_from_groups(run, rows, part, lam, 0.1 * tol)
+            run.until(0.5 * tol)
+            run.simplify(0.5 * tol)
+    except KeyboardInterrupt:
+        interrupted = True
     while True:
-        found = _finish(kinks, loss, lam, runs, output_bias)
-        n_rounds = sum(run.n_rounds for run in runs)
+        found = _finish(circle.kinks, ordered, lam, runs, output_bias)
         done = found.bound.relative_gap <= tol
-        goes_on = [not done and clock.left > 0 and run.once_more() for run in runs]
+        ends = done or interrupted or clock.left <= 0
+        goes_on = [not ends and run.once_more() for run in runs]
         if not any(goes_on):
-            return replace(found, n_rounds=n_rounds, seconds=clock.taken, converged=done)
+            break
+    dual = np.empty_like(found.bound.dual)
+    dual[order] = found.bound.dual
+    return replace(
+        found,
+        bound=replace(found.bound, dual=dual),
+        n_rounds=sum(run.n_rounds for run in runs),
+        seconds=clock.taken,
+        converged=done,
+        interrupted=interrupted,
+    )
 
 
 def handles(X: np.ndarray, loss: Loss) -> bool:
     return X.shape[1] <= 2 and loss.has_root and not getattr(loss, "coupled", False)
 
 
-def _start_from_sample(run: _Exchange, X: np.ndarray, loss: Loss, lam: float) -> None:
-    """Neurons of a random sample of the rows, where there are many more."""
-    if len(X) < MANY_ROWS:
-        return
-    rows = np.sort(np.random.default_rng(0).choice(len(X), SAMPLE, replace=False))
-    part = on_rows(loss, rows)
-    if part is not None:
-        circle = _Circle(kinks_of(X[rows]))
-        sample = _Exchange(circle, part, lam, run.output, run.clock, None)
-        sample.until(SAMPLE_TOL)
-        run.start(sample.atoms)
+def _in_order(X: np.ndarray, loss: Loss) -> tuple[np.ndarray, Loss]:
+    """The rows by their angle, and their loss; as they are where the loss has no other order."""
+    order = np.argsort(np.arctan2(X[:, -1], X[:, 0]), kind="stable")
+    ordered = on_rows(loss, order)
+    return (np.arange(len(X)), loss) if ordered is None else (order, ordered)
+
+
+def _start_from_groups(run: _Exchange, X: np.ndarray, loss: Loss, lam: float, tol: float) -> None:
+    """Neurons of nearly the same problem, where there are many rows: neighbours in groups, each of
+    them as one row."""
+    found = _groups(X, loss) if len(X) >= MANY_ROWS else None
+    if found is not None:
+        rows, part = found
+        groups = _Exchange(_Circle(kinks_of(rows)), part, lam, run.output, run.clock, None)
+        groups.until(tol)
+        run.start(groups.atoms)
+
+
+def _groups(X: np.ndarray, loss: Loss) -> tuple[np.ndarray, Loss] | None:
+    """Means of rows X that follow each other, and the loss with their weights. A quadratic takes
+    the mean of their targets. For other losses rows of a group have one target; where there are too
+    many of these, a random sample of the rows."""
+    y, weight = np.asarray(loss.Y)[:, 0], np.asarray(loss.row_weight)[:, 0]
+    label = np.arange(len(y)) * GROUPS // len(y)
+    if not loss.affine_gradient:
+        values, which = np.unique(y, return_inverse=True)
+        if len(values) > FEW_TARGETS:
+            rows = np.sort(np.random.default_rng(0).choice(len(y), GROUPS, replace=False))
+            some = on_rows(loss, rows)
+            return None if some is None else (X[rows], some)
+        label = label * len(values) + which
+    sums = np.stack([np.bincount(label, weight * x) for x in (1.0, *X.T, y)], axis=1)
+    sums = sums[sums[:, 0] > 0]
+    means = sums[:, 1:] / sums[:, :1]
+    part = with_rows(loss, means[:, -1:], sums[:, :1])
+    return None if part is None else (means[:, :-1], part)
 
 
 def _finish(
@@ -189,7 +235,8 @@ def _finish(
         dual=Theta,
         price=above,
     )
-    return OneInputTraining(units, bias, bound, 0, 0.0, False)
+    objective = float(loss.value(Z)) + lam * float(np.sum(np.linalg.norm(W, axis=1)))
+    return OneInputTraining(units, bias, objective, bound, 0, 0.0, False)
 
 
 class _Atoms(NamedTuple):
@@ -329,8 +376,8 @@ class _Exchange:
     def _round(self) -> float:
         """Price all directions, take in those that pay, solve; the relative gap before that."""
         Theta = self.loss.gradient(self.Z)
-        found = price(self.circle.kinks, Theta, self.lam, NEW_NEURONS)
-        highest = float(found.above[0])
+        found = search(self.circle.kinks, Theta[:, 0], self.lam, NEW_NEURONS)
+        highest = float(np.max(np.abs(found.prices), initial=0.0))
         limit = np.array([self.lam / highest if highest > 0 else math.inf])
         lower_bound = self.loss.best_dual(Theta, limit, np.zeros(1))[1]
         if lower_bound >= self.best:
@@ -339,12 +386,12 @@ class _Exchange:
         self.n_rounds += 1
         self.accuracy = float(np.clip(1e-4 * gap, *ACCURACY))
         self._tell(highest)
-        pays = np.abs(found.neurons.prices) > self.lam * (1 + 1e-14)
+        pays = np.abs(found.prices) > self.lam * (1 + 1e-14)
         if self.n_rounds >= MAX_ROUNDS or self.clock.left <= 0 or not pays.any():
             self.ended = True
         if not self.ended:
             before = self.value
-            self._take_in(found.neurons.directions[pays], -np.sign(found.neurons.prices[pays]))
+            self._take_in(found.directions[pays], -np.sign(found.prices[pays]))
             self.ended = self.value >= before * (1 - 1e-16) and gap < 1e-9
         return gap
 
@@ -373,8 +420,8 @@ class _Exchange:
         self._take(atoms)
 
     def _take(self, atoms: _Atoms) -> None:
-        self.atoms = atoms
-        self.Z, self.value = self._look(atoms)
+        looks = self._look(atoms)
+        self.atoms, (self.Z, self.value) = atoms, looks
 
     def _look(self, atoms: _Atoms) -> tuple[np.ndarray, float]:
         """The predictions and the objective of neurons."""

@@ -3,6 +3,11 @@
 Paths, folds and estimators follow a `Generation`: it carries the patterns from one lam to the next.
 Gated networks get the gates of the ReLU network: V - W are weights of the gated program over the
 same patterns with the same predictions and no larger a penalty, from where that program is solved.
+
+A gated neuron pays if ||X' D theta|| > lam, whatever its gate. That asks for less than the price of
+a ReLU neuron, whose direction has to switch itself, so the gates of a ReLU network are not all that
+a gated one can use: random ones are often better. A gated problem therefore keeps its own patterns
+beside those that are generated, and ends no higher than with them alone.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from cvxnn.generation.cells import over_units
 from cvxnn.generation.method import generate
 from cvxnn.generation.pricing import THOROUGH, Pricing
 from cvxnn.generation.rounds import Round, Training
+from cvxnn.patterns import Patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.protocols import Problem
 from cvxnn.solvers.base import Solver
@@ -50,8 +56,8 @@ class Generation:
 
     Parameters
     ----------
-    problem : C-ReLU, or C-GReLU with the neuron penalty; its patterns are where generation starts,
-        and its `lam` is not used.
+    problem : C-ReLU, or C-GReLU with the neuron penalty; its `lam` is not used. The patterns of
+        C-ReLU are where generation starts, those of C-GReLU stay in every program.
     tol : as in `generate`, and the relative gap of the gated program.
     solver : of the programs of this kind.
     random_state : seed; every point has a seed of its own, so that it does not matter which points
@@ -79,7 +85,7 @@ class Generation:
         self.on_failure, self.options = on_failure, options
         if "prove" in options and not isinstance(problem, CReLU):
             raise TypeError("prove is given, but a bound over all patterns is for ReLU networks")
-        self._relu = _relu(problem)
+        self._relu = _relu(problem, problem.patterns.select([0]))
         self._seed = int(check_random_state(random_state).integers(2**62))
         self._neurons = neurons
         self._last: tuple[CReLU, Weights | None] | None = None
@@ -132,8 +138,13 @@ class Generation:
     def go_on_from(self, solution: Solution) -> None:
         """Start the next point from one that was found before; weights of a gated program are not
         those of a ReLU network, and only its patterns are carried over."""
-        relu = isinstance(solution.problem, CReLU)
-        self._last = _relu(solution.problem), solution.weights if relu else None
+        problem = solution.problem
+        if isinstance(problem, CReLU):
+            self._last = problem, solution.weights
+            return
+        own, keys = set(self.problem.patterns.bits.keys()), problem.patterns.bits.keys()
+        new = [key not in own for key in keys]
+        self._last = _relu(problem, problem.patterns.select(new if any(new) else [0])), None
 
     def _start(self, lam: float, rng: np.random.Generator) -> tuple[CReLU, Weights | None]:
         if self._last is not None:
@@ -145,16 +156,20 @@ class Generation:
         return over_units(problem, self._neurons, rng)
 
     def _gated(self, training: Training) -> Solution:
-        """The gated program with the gates of these patterns, from the weights of the network."""
-        problem = self.problem.with_patterns(training.patterns).with_lam(training.lam)
-        U = to_numpy(training.problem.check_weights(training.solution.weights))
-        V, W = np.split(U, 2)
+        """The gated program with the gates of these patterns beside its own, from the weights of
+        the network."""
+        patterns = self.problem.patterns.join(training.patterns)
+        problem = self.problem.with_patterns(patterns).with_lam(training.lam)
+        V, W = np.split(to_numpy(training.problem.check_weights(training.solution.weights)), 2)
+        place = {key: i for i, key in enumerate(patterns.bits.keys())}
+        keys, start = training.patterns.bits.keys(), np.zeros(problem.weight_shape)
+        start[[place[key] for key in keys]] = V - W
         over = training.status in _UNFINISHED
         solution = solve(
             problem,
             self.solver,
             tol=self.tol,
-            warm_start=V - W,
+            warm_start=start,
             callback=self.on_iteration,
             on_failure="ignore" if over else self.on_failure,
             max_iter=0 if over else None,
@@ -164,9 +179,10 @@ class Generation:
         return replace(solution, status=training.status, message=training.message)
 
 
-def _relu(problem: Problem) -> CReLU:
-    """The program of the ReLU network over the same patterns."""
+def _relu(problem: Problem, patterns: Patterns) -> CReLU:
+    """The problem itself if it is that of a ReLU network, else that network's over some patterns of
+    the gated one."""
     if isinstance(problem, CReLU):
         return problem
     assert isinstance(problem, CGReLU)
-    return CReLU.from_gated(problem)
+    return CReLU.from_gated(problem.with_patterns(patterns))

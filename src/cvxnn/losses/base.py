@@ -223,10 +223,14 @@ class WeightedLoss:
         """The loss of these rows, each so often that in expectation over random rows it is that of
         all of them."""
         weight = to_numpy(self.row_weight)
-        return type(self)(self.Y[rows], weight[rows] * (len(weight) / len(rows)), **self.settings)
+        return self.with_rows(self.Y[rows], weight[rows] * (len(weight) / len(rows)))
+
+    def with_rows(self, Y: Array, row_weight: np.ndarray) -> Self:
+        """The same loss of other rows, with weights (n, 1)."""
+        return type(self)(Y, row_weight, **self.settings)
 
     def _with(self, Y: Array) -> Self:
-        return type(self)(Y, to_numpy(self.row_weight), **self.settings)
+        return self.with_rows(Y, to_numpy(self.row_weight))
 
     def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """Targets and row weights in NumPy float64."""

@@ -146,10 +146,17 @@ class WithIntercept:
 def on_rows(loss: Any, rows: np.ndarray) -> Loss | None:
     """The loss of some rows, with its output bias if there is one; None where a loss of the user's
     own has no part for them."""
+    return _with_base(loss, "on_rows", rows)
+
+
+def with_rows(loss: Any, Y: np.ndarray, row_weight: np.ndarray) -> Loss | None:
+    """The same loss of other targets (n, C) with weights (n, 1); None like `on_rows`."""
+    return _with_base(loss, "with_rows", Y, row_weight)
+
+
+def _with_base(loss: Any, method: str, *arguments: np.ndarray) -> Loss | None:
     if isinstance(loss, WithIntercept):
-        base = on_rows(loss.base, rows)
+        base = _with_base(loss.base, method, *arguments)
         return None if base is None else WithIntercept(base, warm=True)
-    if not hasattr(loss, "on_rows"):
-        return None
-    part: Loss = loss.on_rows(rows)
+    part: Loss | None = getattr(loss, method)(*arguments) if hasattr(loss, method) else None
     return part

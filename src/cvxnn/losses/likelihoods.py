@@ -79,8 +79,8 @@ class LogisticLoss(WeightedLoss):
         return tau, value - float(xp.sum(tau * tau * double(quadratic)))
 
     def root(self, Z: np.ndarray) -> Root:
-        q = _sigmoid(Z)
-        return Root(np.sqrt(self.row_weight * q * _sigmoid(-Z)))
+        e = np.exp(-np.abs(Z))  # of both outcomes, the curvature is e / (1 + e)^2
+        return Root(np.sqrt(self.row_weight * e) / (1 + e))
 
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         Y, _ = self._numbers()
@@ -383,14 +383,15 @@ def _less(gain: Any, tau: np.ndarray, linear: np.ndarray, quadratic: np.ndarray)
 
 
 def _sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), to the last digits for any x."""
     xp = array_namespace(x)
-    return xp.exp(-_softplus(-x))
+    return xp.exp(xp.minimum(x, xp.zeros_like(x))) / (1 + xp.exp(-xp.abs(x)))
 
 
 def _softplus(x: Array) -> Array:
     """log(1 + exp(x))."""
     xp = array_namespace(x)
-    return xp.logaddexp(x, xp.zeros_like(x))
+    return xp.maximum(x, xp.zeros_like(x)) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
 def _log_sum_exp(Z: Array) -> Array:
