@@ -219,7 +219,7 @@ class Newton:
             U=stack([output.all_weights() for output in outputs]),
             fit=stack([output.fit for output in outputs]),
             Theta=stack([output.best_theta for output in outputs]),
-            correlation=stack([output.by_class(output.best_rows) for output in outputs]),
+            bound=max(sum(output.lower_bound for output in outputs), 0.0),
             active=join_active_rows([output.blocks for output in outputs]),
             n_inner=n_inner,
             state=[OutputState(o.Z, o.kappa, o.blocks.memory) for o in outputs],
@@ -518,7 +518,7 @@ class _Output:
             self.blocks.shorten(rows, self.lam, few=not close)
             bound = self._measure(rows)
         if bound > self.lower_bound:
-            self.lower_bound, self.best_theta, self.best_rows = bound, self.theta, rows
+            self.lower_bound, self.best_theta = bound, self.theta
 
     def _measure(self, rows: np.ndarray) -> float:
         """The lower bound that theta proves with these rows, whose norms are kept."""
