@@ -34,6 +34,12 @@ int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
                    double tolerance, double dependent, index_t max_rows, int rough,
                    const int *stop);
 
+void look_at_blocks(index_t n, index_t d, const double *X, const double *norms,
+                    const uint8_t *rows, const int8_t *signs, index_t n_blocks, const double *V,
+                    const double *sizes, const index_t *pattern, const double *products,
+                    const double *towards, double unit, double least, double margin, double loss,
+                    double *steps, uint8_t *proven, const int *stop);
+
 void hinge_coefficients(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
                         const index_t *pattern, const double *gamma, double delta,
                         const double *products, double *coefficients, const int *stop);
