@@ -1,4 +1,4 @@
-/* What the compiled kernels have in common, and their prototypes; native.py has the same list.
+/* What the compiled kernels have in common, and their prototypes; prototypes.py has the same list.
  *
  * Each works on a range of blocks, rows or words of its own, so that several threads can share one
  * call. Those that can take long poll `stop` and return early once it is not zero; what they have
