@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from cvxnn import threads
 from cvxnn.kernels import native
+from cvxnn.kernels.prototypes import FLAG, PROTOTYPES
 from cvxnn.operators.dense import ExpandedMatrix
 
 pytestmark = pytest.mark.skipif(
@@ -179,7 +180,7 @@ KINDS = {
     "index_t": ctypes.c_int64,
     "int": ctypes.c_int,
     "double": ctypes.c_double,
-    "const int *": native._FLAG,
+    "const int *": FLAG,
 }
 
 
@@ -194,7 +195,7 @@ def test_the_prototypes_are_those_of_the_header():
         ]
         declared[name] = [KINDS.get(kind, ctypes.c_void_p) for kind in types]
     expected = {}
-    for name, (_, arguments) in native._PROTOTYPES.items():
+    for name, (_, arguments) in PROTOTYPES.items():
         if name != "kernels_version":
             expected[re.sub("_(float|double)$", "_", name)] = arguments
     assert declared == expected
@@ -255,11 +256,15 @@ def kernel_calls():
     points, gamma, products = (rng.standard_normal((p, size)) for size in (d, n, n))
     hinges = signs, which, which, gamma, 0.5
     active = np.zeros((p, d + 1), dtype=np.int64), np.zeros((p, d + 1)), np.zeros(p, dtype=np.int64)
+    slack = native.Slack(1e-15, 0.0, 1.5, 1.5)
     limits = {"tolerance": 1e-9, "dependent": 1e-12, "max_rows": 100, "rough": False}
     return {
         "project": lambda: native.project_blocks(
             native.layout_rows(X), signs, points, which, None, np.zeros(p), *active, **limits
         ),
+        "look": lambda: native.look_at_blocks(
+            X, np.ones(n), np.ones(n), signs, points, np.ones(p), which, gamma[:, :d], slack
+        )[1],
         "coefficients": lambda: native.hinge_coefficients(products, *hinges),
         "divergence": lambda: native.hinge_divergence(products, gamma, *hinges) / p,
         "pack": lambda: native.pack_bits(mask),

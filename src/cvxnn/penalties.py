@@ -163,7 +163,8 @@ class GroupNorm(ScaledPenalty):
         )
 
     def conjugate(self, G: Array) -> Array:
-        return array_namespace(G).zeros_like(self.dual_norm(G))
+        xp = array_namespace(G)
+        return xp.zeros_like(double(G[0, 0, :1] if 2 in self.axes else G[0, 0, :]))
 
     def value_above(self, U: np.ndarray) -> float:
         norms = self._norms_above(U)
@@ -206,7 +207,12 @@ class NeuronGroups(GroupNorm):
 
     name: ClassVar[str] = "neuron"
     neuron_norms = True
+    declares_rounding = True
     axes = (1,)
+
+    def group_norms(self, U: Array) -> Array:
+        xp = array_namespace(U)
+        return xp.sqrt(xp.vecdot(U, U, axis=-2))[:, None, :]  # without an array of squares
 
 
 class FeatureGroups(GroupNorm):

@@ -259,6 +259,44 @@ static void run_divergence(const call_t *call, index_t first, index_t last, int 
                      (double *)call->out[which] + first, flag);
 }
 
+static void run_look(const call_t *call, index_t first, index_t last, int which, const int *flag)
+{
+    const double *towards = call->f;
+    index_t n = call->n, d = call->d;
+    look_at_blocks(n, d, call->a, call->b, call->c, call->e, last - first,
+                   (const double *)call->g + first * d, (const double *)call->rows[0] + first,
+                   (const index_t *)call->rows[1] + first,
+                   (const double *)call->gamma[0] + first * n, towards ? towards + first * d : NULL,
+                   1e-15, 1e-300, 1.5, 1.5, (double *)call->out[which] + first,
+                   (uint8_t *)call->count[which] + first, flag);
+}
+
+static void call_look(void)
+{
+    index_t n = draw_size(0, 140), d = draw_size(1, 70), n_blocks = draw_size(0, 20), p = 3;
+    double *X = draw_doubles(n * d), *norms = draw_doubles(n), *V = draw_doubles(n_blocks * d);
+    double *towards = draw_doubles(n_blocks * d), *sizes = draw_doubles(n_blocks);
+    double *products = draw_doubles(n_blocks * n);
+    int8_t *signs = draw_signs(p * n);
+    uint8_t *rows = room(n);
+    index_t *pattern = room(n_blocks * sizeof(index_t));
+    for (index_t j = 0; j < n; j++) rows[j] = draw(4) > 0;
+    for (index_t b = 0; b < n_blocks; b++) pattern[b] = draw(p);
+    call_t call = {run_look, n, d, p, 1, n_blocks, 0, X, norms, rows, signs,
+                   draw(3) ? towards : NULL, V, {NULL}, {sizes, pattern}, {products}, {NULL}, 1.0};
+    for (int which = 0; which < 2; which++) {
+        call.out[which] = room(n_blocks * sizeof(double));
+        call.count[which] = room(n_blocks);
+    }
+    if (run_call(&call)) {
+        check(!memcmp(call.out[0], call.out[1], n_blocks * sizeof(double)), "steps into cones");
+        check(!memcmp(call.count[0], call.count[1], n_blocks), "blocks inside their cones");
+    }
+    free(X), free(norms), free(V), free(towards), free(sizes), free(products);
+    free(signs), free(rows), free(pattern);
+    for (int which = 0; which < 2; which++) free(call.out[which]), free(call.count[which]);
+}
+
 static void call_hinges(int divergence)
 {
     index_t n = draw_size(0, 140), listed = draw_size(0, 20), all = 25, p = 3;
@@ -435,6 +473,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < count; k++) {
         wild = draw(4) == 0;
         call_projections();
+        call_look();
         call_hinges(k % 2);
         call_bits(k % 2);
         call_logistic();

@@ -179,7 +179,7 @@ class Cones:
         + d 2^-1022 has the right sign, in whatever order it was summed up. Zero blocks are always
         inside.
         """
-        return self._proven(V, pattern, self.live)
+        return self._look(V, pattern, self.live)[0]
 
     def lift(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """Move each block along the interior of its cone just far enough to be inside beyond doubt
@@ -190,14 +190,14 @@ class Cones:
         rounding, and along its relative interior.
         """
         inside = np.array(V, dtype=np.float64)
-        outside = np.flatnonzero(~self.proven_inside(inside, pattern))
-        singular = self.singular[pattern[outside]]
-        regular = outside[~singular]
+        singular = self.singular[pattern]
+        regular = np.flatnonzero(~singular)
         inside[regular] = self._raise(
             inside[regular], pattern[regular], self.interior[pattern[regular]], self.live
         )
-        for i in np.unique(pattern[outside[singular]]).tolist():
-            which = outside[singular & (pattern[outside] == i)]
+        for i in np.unique(pattern[singular]).tolist():
+            which = np.flatnonzero(pattern == i)
+            which = which[~self.proven_inside(inside[which], pattern[which])]
             inside[which] = self._raise_in_subspace(inside[which], i)
         return inside
 
@@ -207,15 +207,15 @@ class Cones:
         """V + a `towards` with the least a >= 0 that these rows (n,) boolean need."""
         V, margin = V.copy(), MARGIN
         left = np.arange(len(V))
-        for _ in range(LIFTS):  # rounding may leave a row short
+        for _ in range(LIFTS + 1):  # rounding may leave a row short
+            proven, steps = self._look(V[left], pattern[left], rows, margin, towards[left])
+            left, steps = left[~proven], steps[~proven]
             if len(left) == 0:
                 return V
-            step = self._steps(V[left], pattern[left], towards[left], rows, margin)
-            left, step = left[np.isfinite(step)], step[np.isfinite(step)]
-            V[left] += step[:, None] * towards[left]
-            left = left[~self._proven(V[left], pattern[left], rows)]
+            steps[~np.isfinite(steps)] = 0.0
+            V[left] += steps[:, None] * towards[left]
             margin *= 4
-        V[~self._proven(V, pattern, rows)] = 0.0
+        V[left] = 0.0
         return V
 
     def _raise_in_subspace(self, V: np.ndarray, i: int) -> np.ndarray:
@@ -257,32 +257,54 @@ class Cones:
             self._spans[i] = np.linalg.qr(span)[0]
         return self._spans[i]
 
-    def _proven(self, V: np.ndarray, pattern: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        proven = np.ones(len(V), dtype=bool)
-        some = np.flatnonzero(V.any(axis=1))
-        for block, _, product, rounding in self._doubtful(V[some], pattern[some], rows, 1.0):
-            proven[some[block[~((product >= rounding) & (rounding < np.inf))]]] = False
-        return proven
-
-    def _steps(
+    def _look(
         self,
         V: np.ndarray,
         pattern: np.ndarray,
-        towards: np.ndarray,
+        rows: np.ndarray,
+        margin: float = 1.0,
+        towards: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each block is inside beyond doubt, and how far to go `towards` a point until all
+        of these rows have a product of `margin` times its rounding; infinite where that never
+        happens: (B,) each."""
+        proven, steps = np.ones(len(V), dtype=bool), np.zeros(len(V))
+        some = np.flatnonzero(V.any(axis=1))
+        towards = None if towards is None else towards[some]
+        for part in budget.pieces(len(some), _CACHED // max(self.n, 1)):
+            its = some[part]
+            goal = None if towards is None else towards[part]
+            proven[its], steps[its] = self._look_at(V[its], pattern[its], rows, margin, goal)
+        return proven, steps
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def _look_at(
+        self,
+        V: np.ndarray,
+        pattern: np.ndarray,
         rows: np.ndarray,
         margin: float,
-    ) -> np.ndarray:
-        """How far to go from each block until all of these rows have a product of `margin` times
-        its rounding; infinite where that never happens: (B,)."""
-        steps = np.zeros(len(V))
+        towards: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same for blocks other than zero whose products fit into the cache."""
+        if native.library() is not None and not is_sparse(self.raw):
+            slack = native.Slack(self._unit, self._least, margin, MARGIN)
+            sizes = _row_norms(V)
+            return native.look_at_blocks(
+                self.raw, self.row_norms, rows, self.signs, V, sizes, pattern, towards, slack
+            )
+        proven, steps = np.ones(len(V), dtype=bool), np.zeros(len(V))
         for block, row, product, rounding in self._doubtful(V, pattern, rows, margin):
+            proven[block[~((product >= rounding) & (rounding < np.inf))]] = False
+            if towards is None:
+                continue
             need = margin * rounding - product
             gain, loss = self._pairs(towards, pattern, block, row)
             gain -= MARGIN * loss
-            step = np.where(need > 0, np.inf, 0.0)
+            step = np.where(need <= 0, 0.0, np.inf)
             np.divide(need, gain, out=step, where=(need > 0) & (gain > 0))
-            np.maximum.at(steps, block, np.where(np.isnan(need), np.inf, step))
-        return steps
+            np.maximum.at(steps, block, step)
+        return proven, steps
 
     def _doubtful(
         self, V: np.ndarray, pattern: np.ndarray, rows: np.ndarray, margin: float

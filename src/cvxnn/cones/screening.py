@@ -47,9 +47,10 @@ class LastProjections:
         blocks: np.ndarray,
         pattern: np.ndarray,
         enough: np.ndarray | float,
+        rough: bool = False,
     ) -> np.ndarray:
         """Project points (k, d) of these blocks onto the cones of `pattern`. A result that is no
-        longer than `enough` may be any x + X~'gamma."""
+        longer than `enough`, and with `rough` every one, may be any x + X~'gamma."""
         shift = self.shift[blocks]
         with np.errstate(over="ignore", invalid="ignore"):
             squares = np.einsum("ij,ij->i", shift, shift)
@@ -60,7 +61,11 @@ class LastProjections:
         long = np.flatnonzero(~short)  # or not a number
         enough = np.broadcast_to(enough, len(points))[long]
         result[long], state = cones.project(
-            points[long], pattern[long], enough=enough, start=self.active.select(blocks[long])
+            points[long],
+            pattern[long],
+            enough=enough,
+            start=self.active.select(blocks[long]),
+            rough=rough,
         )
         self.active.store(blocks[long], state)
         self.shift[blocks[long]] = result[long] - points[long]

@@ -1,4 +1,4 @@
-/* What the compiled kernels have in common, and their prototypes; native.py has the same list.
+/* What the compiled kernels have in common, and their prototypes; prototypes.py has the same list.
  *
  * Each works on a range of blocks, rows or words of its own, so that several threads can share one
  * call. Those that can take long poll `stop` and return early once it is not zero; what they have
@@ -33,6 +33,12 @@ int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
                    index_t most, index_t *rows, double *gamma, index_t *count, double *result,
                    double tolerance, double dependent, index_t max_rows, int rough,
                    const int *stop);
+
+void look_at_blocks(index_t n, index_t d, const double *X, const double *norms,
+                    const uint8_t *rows, const int8_t *signs, index_t n_blocks, const double *V,
+                    const double *sizes, const index_t *pattern, const double *products,
+                    const double *towards, double unit, double least, double margin, double loss,
+                    double *steps, uint8_t *proven, const int *stop);
 
 void hinge_coefficients(index_t n, const int8_t *signs, index_t n_blocks, const index_t *block,
                         const index_t *pattern, const double *gamma, double delta,

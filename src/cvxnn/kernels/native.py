@@ -16,6 +16,7 @@ import numpy as np
 
 from cvxnn import budget, threads
 from cvxnn.arrays import Array, Matrix, is_sparse
+from cvxnn.kernels.prototypes import PROTOTYPES
 
 if TYPE_CHECKING:
     from ctypes import _CArgObject as Flag  # what `byref` makes
@@ -36,59 +37,13 @@ _NAMES = (
 _SOURCES = [Path(__file__).with_name(name) for name in _NAMES]
 _C_NAMES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
-# The prototypes of kernels.h, so that a call that does not fit is an error and not a crash.
-_INT, _SIZE, _REAL, _DATA = ctypes.c_int, ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-_FLAG = ctypes.POINTER(ctypes.c_int)
-_HINGES = [_SIZE, _DATA, _SIZE, _DATA, _DATA, _DATA, _REAL]
-_PRODUCT = [_SIZE] * 6 + [_DATA] * 4 + [_FLAG]
-_RAGGED = [_SIZE] * 5 + [_DATA] * 5 + [_FLAG]
-_Prototypes = dict[str, tuple[type | None, list[type]]]
-_OF_EACH_PRECISION: _Prototypes = {
-    "nonzero_blocks": (_SIZE, [_SIZE, _SIZE, _DATA, _DATA]),
-    "forward": (_INT, _PRODUCT),
-    "adjoint": (_INT, _PRODUCT),
-    "ragged_forward": (_INT, _RAGGED),
-    "ragged_adjoint": (_INT, _RAGGED),
-    "solve_system": (_SIZE, [_SIZE] * 5 + [_DATA] * 13 + [_REAL] * 2 + [_SIZE, _FLAG]),
-}
-_PROTOTYPES: _Prototypes = {
-    "kernels_version": (ctypes.c_uint64, []),
-    "project_blocks": (
-        _INT,
-        [_SIZE] * 2
-        + [_DATA] * 6
-        + [_SIZE]
-        + [_DATA] * 4
-        + [_SIZE]
-        + [_DATA] * 4
-        + [_REAL] * 2
-        + [_SIZE, _INT, _FLAG],
-    ),
-    "hinge_coefficients": (None, [*_HINGES, _DATA, _DATA, _FLAG]),
-    "hinge_divergence": (None, [*_HINGES, _DATA, _DATA, _DATA, _FLAG]),
-    "logistic_minimum": (None, [_SIZE] * 2 + [_DATA] * 7 + [_FLAG]),
-    "logistic_dual": (None, [_SIZE] * 3 + [_DATA] * 5),
-    "branch_cone": (
-        _INT,
-        [_SIZE] * 3 + [_DATA] * 2 + [_REAL] * 4 + [_SIZE] * 2 + [_DATA] * 6 + [_FLAG],
-    ),
-    "list_cones": (_SIZE, [_DATA] * 3 + [_REAL, _DATA]),
-    "pack_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
-    "transpose_bits": (None, [_SIZE] * 4 + [_DATA, _DATA, _FLAG]),
-    **{
-        f"{kernel}_{precision}": prototype
-        for precision in _C_NAMES.values()
-        for kernel, prototype in _OF_EACH_PRECISION.items()
-    },
-}
-
 _MEMORY = ctypes.c_char * 0
 LANES = 8  # numbers that vectors of the kernels hold
 _NEVER = ctypes.byref(ctypes.c_int(0))  # a flag that nobody sets
 
 # What one thread does in a second: products with packed bits, steps of hinges, entries of masks,
-# and rows of a loss with the search for their bias.
-PRODUCT_RATE, HINGE_RATE, BIT_RATE, LOSS_RATE = 1e10, 2e8, 5e9, 2e7
+# rows of a loss with the search for their bias, and looks at products.
+PRODUCT_RATE, HINGE_RATE, BIT_RATE, LOSS_RATE, LOOK_RATE = 1e10, 2e8, 5e9, 2e7, 1e8
 # Scans of all rows that a projection without a warm start takes: so many, and more a feature.
 SCANS, SCANS_A_FEATURE = 20, 10
 
@@ -111,7 +66,7 @@ def library() -> ctypes.CDLL | None:
             stacklevel=2,
         )
         return None
-    for name, (result, arguments) in _PROTOTYPES.items():
+    for name, (result, arguments) in PROTOTYPES.items():
         kernel = getattr(kernels, name)
         kernel.restype, kernel.argtypes = result, arguments
     return kernels
@@ -237,6 +192,54 @@ def project_blocks(
     entries = X.n * X.d if X.values is None else len(X.values)
     _share(run, len(points), (SCANS + SCANS_A_FEATURE * X.d) * entries / PRODUCT_RATE)
     return result
+
+
+class Slack(NamedTuple):
+    """What a product of rows has to be at least: `unit` times that of absolute values plus `least`
+    is its rounding error, of which `margin` is asked for, and `loss` is lost by a move."""
+
+    unit: float
+    least: float
+    margin: float
+    loss: float
+
+
+def look_at_blocks(
+    X: np.ndarray,
+    norms: np.ndarray,
+    rows: np.ndarray,
+    signs: np.ndarray,
+    V: np.ndarray,
+    sizes: np.ndarray,
+    pattern: np.ndarray,
+    towards: np.ndarray | None,
+    slack: Slack,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which blocks V are inside their cones beyond doubt, and how far the others have to go: see
+    `cones.Cones`. X (n, d) are raw rows with their norms, `rows` (n,) those that count; `sizes` are
+    the norms of the blocks."""
+    X, (n, d) = _doubles(X), X.shape
+    steps, proven = np.empty(len(V)), np.empty(len(V), dtype=bool)
+    rows = np.ascontiguousarray(rows, dtype=bool)
+    V, pattern = _doubles(V), np.ascontiguousarray(pattern, dtype=np.int64)
+    products, towards = V @ X.T, None if towards is None else _doubles(towards)
+
+    def run(part: slice, stop: Flag) -> None:
+        _loaded().look_at_blocks(
+            n,
+            d,
+            *(_pointer(array) for array in (X, norms, rows, signs)),
+            part.stop - part.start,
+            *(_pointer(array[part]) for array in (V, sizes, pattern, products)),
+            None if towards is None else _pointer(towards[part]),
+            *slack,
+            _pointer(steps[part]),
+            _pointer(proven[part]),
+            stop,
+        )
+
+    _share(run, len(V), n / LOOK_RATE)
+    return proven, steps
 
 
 def hinge_coefficients(

@@ -29,6 +29,7 @@ from cvxnn.threads import cached_property
 from cvxnn.validation import check_choice, check_features, offers
 
 _BLOCK = 2**22  # products of rows and neurons held at a time
+_LATER = 0.3  # of the longest: how long blocks are that may be left for later
 _FEW = 64  # blocks that are projected at a time, longest first: those may be all that matter
 
 
@@ -260,13 +261,34 @@ class CReLU(ConvexProblem):
         return large, active
 
     def shorten_correlation(self, rows: np.ndarray, Theta: Array, last: LastProjections) -> None:
-        """The same in place, where the last projections show which blocks are small enough."""
+        """The same in place, where the last projections show which blocks are small enough. Rough
+        bounds tell which of the others may be the longest of their class."""
         C = self.weight_shape[2]
         tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
-        enough = np.tile(self.lam / np.maximum(np.abs(tau), 1e-300), self.weight_shape[0])
+        limit = self.lam / np.maximum(np.abs(tau), 1e-300)
+        enough = np.tile(limit, self.weight_shape[0])
         large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
-        pattern = self.pattern_of_block[large]
-        rows[large] = last.project(self.cones, rows[large], large, pattern, enough[large])
+        points = rows[large]
+
+        def project(part: np.ndarray, rough: bool) -> np.ndarray:
+            which = large[part]
+            pattern = self.pattern_of_block[which]
+            rows[which] = last.project(
+                self.cones, points[part], which, pattern, enough[which], rough
+            )
+            return np.linalg.norm(rows[which], axis=1)
+
+        if not last.active.count.any():  # much shorter ones than the longest have time
+            longest = np.argsort(-np.linalg.norm(points, axis=1), kind="stable")[:_FEW]
+            np.maximum.at(enough, large, _LATER * project(longest, rough=False).max(initial=0.0))
+        sizes = project(np.arange(len(large)), rough=True)
+        left = np.argsort(-sizes, kind="stable")
+        while True:
+            left = left[sizes[left] > limit[large[left] % C]]
+            if len(left) == 0:
+                return
+            part, left = left[:_FEW], left[_FEW:]
+            np.maximum.at(limit, large[part] % C, project(part, rough=False))
 
     def multipliers_of(self, blocks: np.ndarray, active: ActiveRows) -> Multipliers:
         """Multipliers of the rows of X from those of unit rows."""

@@ -256,7 +256,9 @@ class _Outer:
         """U made feasible, with the dual point of the multipliers that follow from it."""
         return self.feasible_iterate(U, *lagrangian.gradient(lagrangian.point(U)), n_inner)
 
-    def feasible_iterate(self, U: Array, Theta: Array, correlation: Array, n_inner: int) -> Iterate:
+    def feasible_iterate(
+        self, U: Array, Theta: Array, correlation: Array | None, n_inner: int
+    ) -> Iterate:
         feasible, self.active = self.problem.make_feasible(U, self.active)
         fit = self.problem.operator.forward(feasible)
         return Iterate(feasible, fit, Theta, correlation, n_inner=n_inner)

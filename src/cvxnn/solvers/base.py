@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from cvxnn.arrays import Array
+from cvxnn.certificates import lower_bound_of
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.protocols import Problem
 
@@ -35,6 +36,8 @@ class Iterate:
     U, fit : a feasible point and its predictions M U.
     Theta, correlation : a dual candidate (n, C) and, block by block, what the dual constraint
         bounds: M'Theta, for cones with any multipliers subtracted.
+    bound : the lower bound that Theta gives, where the method knows it; `correlation` may then be
+        left out.
     residual : the published stopping rule's measure, where it was asked for.
     n_inner : iterations of the method that were spent since the last full iterate.
     state : what a warm start needs beside the weights.
@@ -48,7 +51,8 @@ class Iterate:
     U: Array
     fit: Array
     Theta: Array
-    correlation: Array
+    correlation: Array | None = None
+    bound: float | None = None
     residual: float | None = None
     step_size: float | None = None
     n_inner: int = 1
@@ -56,6 +60,13 @@ class Iterate:
     restore: Callable[[Array], Array] | None = None
     active: ActiveRows | None = None
     snapshot: Snapshot | None = None
+
+
+def bound_of(problem: Problem, iterate: Iterate) -> float:
+    """The lower bound that the dual candidate of an iterate gives."""
+    if iterate.bound is not None:
+        return iterate.bound
+    return lower_bound_of(problem, iterate.Theta, iterate.correlation)[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cvxnn.arrays import Array, to_numpy
-from cvxnn.certificates import lower_bound_of
 from cvxnn.problems import ConvexProblem
 from cvxnn.problems.columns import Columns, FewerColumns, PrincipalAxes
 from cvxnn.protocols import Problem
-from cvxnn.solvers.base import Iterate, Solver, StalledError, Working
+from cvxnn.solvers.base import Iterate, Solver, StalledError, Working, bound_of
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.rfista import RFISTA
 from cvxnn.solvers.run import STALL_ITERATIONS
@@ -116,5 +115,4 @@ class InColumns:
 def _gap(problem: Problem, iterate: Iterate) -> float:
     """The relative gap in these columns."""
     objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
-    bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)
-    return (objective - bound) / max(objective, 1e-300)
+    return (objective - bound_of(problem, iterate)) / max(objective, 1e-300)

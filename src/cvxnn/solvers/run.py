@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator, Iterator
 from cvxnn import budget
 from cvxnn.arrays import Array
 from cvxnn.budget import Budget, OutOfTimeError
-from cvxnn.certificates import Certificate, Proof, lower_bound_of, prove, relative_gap
+from cvxnn.certificates import Certificate, Proof, prove, relative_gap
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.proofs import PRECISE
 from cvxnn.protocols import Problem
-from cvxnn.solvers.base import Iterate, Snapshot, Solver, StalledError, Working
+from cvxnn.solvers.base import Iterate, Snapshot, Solver, StalledError, Working, bound_of
 from cvxnn.solvers.forecasts import seconds_left
 from cvxnn.solvers.results import Progress, Solution, Status
 from cvxnn.solvers.saving import RunFile, Saved
@@ -213,7 +213,7 @@ class Run:
         budget.look()
         if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
             raise _DivergedError
-        bound, _ = lower_bound_of(problem, iterate.Theta, iterate.correlation)
+        bound = bound_of(problem, iterate)
         if bound > self.lower_bound:
             self.lower_bound, self.best_Theta = bound, iterate.Theta
             self.best_active = iterate.active

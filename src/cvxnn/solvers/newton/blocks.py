@@ -64,6 +64,7 @@ class GatedBlocks:
         self.n, self.d = operator.n, operator.d
         self.size = operator.p
         self.work = np.zeros(0, dtype=np.int64)
+        self._correlations = np.zeros((0, self.d))  # -M'theta for all blocks, at the last theta
 
     @property
     def X(self) -> Matrix:
@@ -92,6 +93,10 @@ class GatedBlocks:
         """-M'theta on the working set: (n,) -> (k, d)."""
         return -self._restricted.adjoint(theta[:, None])[:, :, 0]
 
+    def last_correlation(self) -> np.ndarray:
+        """The same at the theta of the last `all_correlations`, without a product."""
+        return self._correlations[self.work]
+
     @property
     def batch(self) -> int:
         """Blocks that may always join the working set at once."""
@@ -107,7 +112,8 @@ class GatedBlocks:
     ) -> np.ndarray:
         """What the dual constraint bounds by lam for all blocks: (n,) -> (size, d). `known` are
         such rows of the working set, see `dual_rows`."""
-        return -self.operator.adjoint(theta[:, None])[:, :, 0]
+        self._correlations = -self.operator.adjoint(theta[:, None])[:, :, 0]
+        return self._correlations
 
     def shorten(self, rows: np.ndarray, lam: float, few: bool = False) -> None:
         """Make those of the last `all_correlations` that exceed lam as short as they can be, or
@@ -168,7 +174,6 @@ class ConeBlocks(GatedBlocks):
         self._projected = np.zeros(0, dtype=np.int64)
         self._known: tuple[Linearisation, Faces] | None = None
         self._narrow = NarrowFaces(cones.X)
-        self._correlations = np.zeros((0, self.d))  # of all blocks, at the last theta
 
     @property
     def memory(self) -> Memory | None:
@@ -369,6 +374,9 @@ class JointBlocks:
     def correlation(self, theta: np.ndarray) -> np.ndarray:
         """(n, C) -> (K, d)."""
         return np.concatenate([p.correlation(theta[:, k]) for k, p in enumerate(self.parts)])
+
+    def last_correlation(self) -> np.ndarray:
+        return np.concatenate([part.last_correlation() for part in self.parts])
 
     @property
     def batch(self) -> int:

@@ -211,15 +211,21 @@ class Newton:
         ]
 
     def _iterate(self, problem: ConvexProblem, outputs: list[_Output], n_inner: int) -> Iterate:
+        weights, k = np.zeros(problem.weight_shape), 0
+        for output in outputs:
+            budget.look()  # there may be many of them
+            C = output.loss.Y.shape[1]
+            output.write_weights(weights[:, :, k : k + C])
+            k += C
+
         def stack(parts: list[np.ndarray]) -> Array:
-            budget.look()  # these may be all blocks of many outputs
             return problem.operator_double.like(np.concatenate(parts, axis=-1))
 
         return Iterate(
-            U=stack([output.all_weights() for output in outputs]),
+            U=problem.operator_double.like(weights),
             fit=stack([output.fit for output in outputs]),
             Theta=stack([output.best_theta for output in outputs]),
-            correlation=stack([output.by_class(output.best_rows) for output in outputs]),
+            bound=max(sum(output.lower_bound for output in outputs), 0.0),
             active=join_active_rows([output.blocks for output in outputs]),
             n_inner=n_inner,
             state=[OutputState(o.Z, o.kappa, o.blocks.memory) for o in outputs],
@@ -304,17 +310,16 @@ class ProximalProblem:
         norms = point.norms[on]
         return Linearisation(on, point.projected[on] / norms[:, None], self.threshold / norms)
 
-    def predict(self, Z: np.ndarray) -> Point:
+    def predict(self, start: Place) -> Point:
         """A Newton step on the optimality conditions, linearised at the centre instead of the
         prox: the prox of U + sigma lam U/||U|| is U.
 
-        It needs no projections at Z. Where they are dear they are only made if it does not pay:
-        phi is a maximum over weights, phi(theta) = f*(theta) + max_U <-M'theta, U> - ..., so that
-        at Z it is no less than what the weights of the new point give there. Elsewhere their
-        active rows make it a little better."""
-        theta = self.loss.gradient(Z)
-        correlation = self.blocks.correlation(theta)
-        point = None if self.blocks.dear else self.evaluate(Z, theta, correlation)
+        It needs no projections at the start. Where they are dear they are only made if it does not
+        pay: phi is a maximum over weights, phi(theta) = f*(theta) + max_U <-M'theta, U> - ..., so
+        that at the start it is no less than what the weights of the new point give there.
+        Elsewhere their active rows make it a little better."""
+        Z, theta, correlation = start
+        point = None if self.blocks.dear else self.evaluate(*start)
         norms = row_norms(self.centre)
         on = np.flatnonzero(norms > 0)
         unit = self.centre[on] / norms[on][:, None]
@@ -323,7 +328,6 @@ class ProximalProblem:
         change = self.sigma * (correlation[on] - self.lam * unit)
         U[on] = self.centre[on] + self.blocks.derivative(at, change)
         root, residual = self.loss.root(Z), Z - self.blocks.forward(U)
-        start = Place(Z, theta, correlation)
         new = self.line(start, root, at, residual, 0.01).at(1.0)
         if point is None:
             least = new.phi + self._conjugate(Z, theta) - self._conjugate(new.Z, new.theta)
@@ -332,7 +336,7 @@ class ProximalProblem:
             least = point.phi
         if new.phi <= least:
             return new
-        return self.evaluate(Z, theta, correlation)  # for its active rows
+        return self.evaluate(*start)  # for its active rows
 
     def line(
         self, start: Place, root: Root, at: Linearisation, residual: np.ndarray, tol: float
@@ -421,16 +425,11 @@ class _Output:
     def gap(self) -> float:
         return self.objective - self.lower_bound
 
-    def all_weights(self) -> np.ndarray:
-        weights = np.zeros((self.blocks.size, self.blocks.d))
+    def write_weights(self, weights: np.ndarray) -> None:
+        """The best weights into zeros (blocks, d, C)."""
         live, rows = self._best
-        weights[live] = rows
-        return self.by_class(weights)
-
-    def by_class(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of all blocks as (blocks, d, C)."""
-        C = self.loss.Y.shape[1]
-        return rows.reshape(C, -1, self.blocks.d).transpose(1, 2, 0)
+        which, output = live % len(weights), live // len(weights)
+        weights[which, :, output] = rows
 
     def proximal_step(self, tol: float) -> Iterator[None]:
         """One proximal point, found by Newton steps (yields after each), then the certificate,
@@ -438,11 +437,15 @@ class _Output:
         tail = min(FIRST_SIGMA * self._sigma_unit / self.sigma, 1.0)
         curved = self.loss.around(self._centre_fit, max(tail, MIN_TAIL))
         inner = ProximalProblem(self.blocks, curved, self.centre, self.sigma, self.lam)
+        theta = curved.gradient(self.Z)
+        same = np.array_equal(theta, self.theta)  # as in the last certificate
+        correlation = self.blocks.last_correlation() if same else self.blocks.correlation(theta)
+        start = Place(self.Z, theta, correlation)
         if self.centre.any():
-            point = inner.predict(self.Z)
+            point = inner.predict(start)
             yield
         else:
-            point = inner.evaluate(self.Z)
+            point = inner.evaluate(*start)
         for n_steps in range(MAX_STEPS + 1):
             fit = self.blocks.forward(point.U)
             residual = point.Z - fit
@@ -514,11 +517,12 @@ class _Output:
         rows = self.blocks.all_correlations(self.theta, self.lam, known, self.sigma)
         bound = self._measure(rows)
         close = self.objective - bound <= ROUGHLY * self.objective
-        if close or self.lam > self.target:  # which only asks for the blocks that come in next
+        on_the_way = self.lam > self.target  # which only asks for the blocks that come in next
+        if self.blocks.constrained and (close or on_the_way):
             self.blocks.shorten(rows, self.lam, few=not close)
             bound = self._measure(rows)
         if bound > self.lower_bound:
-            self.lower_bound, self.best_theta, self.best_rows = bound, self.theta, rows
+            self.lower_bound, self.best_theta = bound, self.theta
 
     def _measure(self, rows: np.ndarray) -> float:
         """The lower bound that theta proves with these rows, whose norms are kept."""

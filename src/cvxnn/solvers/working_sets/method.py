@@ -235,12 +235,12 @@ class _Run:
         self.gap = (objective - bound) / max(objective, 1e-300)
         count, best = self.progress[-1] if self.progress else (0, math.inf)
         self.progress.append((count + self.taken, min(self.gap, best)))
-        shown = self._iterate(x, Theta, correlation)
+        shown = self._iterate(x, Theta, bound)
         self.taken = 0
         self._renew_pairs(np.sqrt(np.einsum("bdk,bdk->kb", correlation, correlation)))
         return shown
 
-    def _iterate(self, x: Point, Theta: np.ndarray, correlation: np.ndarray) -> Iterate:
+    def _iterate(self, x: Point, Theta: np.ndarray, bound: float) -> Iterate:
         U = np.zeros(self.problem.weight_shape)
         for k, (its, part) in enumerate(zip(self.pairs.blocks, self.pairs.parts(), strict=True)):
             U[its, :, k] = x.rows[part]
@@ -249,7 +249,7 @@ class _Run:
             U=like(U),
             fit=like(x.Z - x.bias),
             Theta=like(Theta),
-            correlation=correlation,
+            bound=bound,
             step_size=1 / self.curvature,
             n_inner=self.taken,
             state=self.curvature,
