@@ -239,7 +239,7 @@ def profile_table(rows: Sequence[Row], methods: Iterable[str]) -> str:
                 shown(profile.reaches(0.5)),
                 shown(profile.reaches(SHARE)),
                 f"{np.median([run['iterations'] for run in runs]):.0f}",
-                "" if not gaps else f"{np.median(gaps):.2f} ({min(gaps):.3f} to {max(gaps):.2f})",
+                "" if not gaps else f"{np.median(gaps):.2g} ({min(gaps):.1g} to {max(gaps):.2g})",
             )
         )
     header = (
