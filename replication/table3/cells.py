@@ -30,6 +30,11 @@ class Column(NamedTuple):
     patterns: int = 0
     scale: str = "convex"
 
+    @property
+    def name(self) -> str:
+        """With its problem."""
+        return f"{'C-ReLU' if self.kind == 'AL' else self.kind}, {self.title}"
+
     def takes(self, settings: Row) -> bool:
         if settings["kind"] != self.kind:
             return False

@@ -55,9 +55,9 @@ def pieces(profile: Profile) -> list[Piece]:
     found = [piece for name in small for piece in of_set(name, epochs)]
     seeds = GATE_SEEDS if full else GATE_SEEDS[:1]
     found += [al(name, seed, 1e9 if full else SECONDS) for name in small for seed in seeds]
+    found += [grid(name) for name in small]
     found.sort(key=lambda piece: (piece.settings.get("scale") == "released", piece.cost))
     found.sort(key=lambda piece: piece.key != CLAIMED)
-    found += [grid(name) for name in small]
     found += [convex_gated(name, (seed,)) for name in large for seed in GATE_SEEDS]
     return found + [grid(name) for name in large]
 
