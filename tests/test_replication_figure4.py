@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from replication.experiment import Done, Judgement
 from replication.figure4.convex import Moment, thinned
+from replication.figure4.judging import LEAST, verdicts
 from replication.figure4.profiles import FASTEST, FINAL, Contest, Passing, Profile, passing
 
 
@@ -60,3 +62,38 @@ def test_which_run_of_gradient_descent_counts():
     assert contest.passing("sgd", 1.0) == Passing()
     assert contest.passing("rfista", 1.0) == Passing()
     assert contest.passing("newton", 0.5) == Passing(0.2, 3)
+
+
+def _piece(kind: str, number: int, late: float) -> Done:
+    """A problem that its convex method solves in a second, gradient descent `late` times later."""
+
+    def solved(seconds: float) -> dict[str, object]:
+        return {"objective": 1.0, "gap": 0.0, "trace": [[0.0, 10.0, 0], [seconds, 1.0, 9]]}
+
+    run = {**_descent(1.0, steady=True, seconds=late), "rescaled": 1.0}
+    row = {
+        "zero": False,
+        "outputs": 1,
+        "patterns": 100,
+        "newton": {**solved(0.1), "seconds": 0.1},
+        "rfista" if kind == "gated" else "al": solved(1.0),
+        "conic": {**solved(50.0), "seconds": 50.0, "megabytes": 1000},
+        "descent": {"convex": {"adam": [run], "sgd": [run]}},
+    }
+    settings = {"part": "rivals", "kind": kind, "set": "glass", "lam": 1e-3}
+    return Done(f"{kind}/{number}", settings, row, 1.0, "desk", "")
+
+
+def test_verdicts_follow_the_times():
+    def judged(late: float, problems: int = LEAST) -> dict[str, Judgement]:
+        kinds = ("gated", "relu")
+        pieces = [_piece(kind, k, late) for kind in kinds for k in range(problems)]
+        return {verdict.claim: verdict.judgement for verdict in verdicts(pieces)}
+
+    assert set(judged(100.0, LEAST - 1).values()) == {Judgement.OPEN}
+    much_later, sooner = judged(100.0), judged(0.5)
+    assert much_later["F4a"] == much_later["ABS"] == much_later["F4c"] == Judgement.HOLDS
+    assert sooner["F4a"] == sooner["ABS"] == Judgement.FAILS
+    assert much_later["F4b"] == Judgement.FAILS  # both solve all: none solves more
+    assert judged(10.0)["F4a"] == Judgement.FAILS
+    assert much_later["F7F8"] == Judgement.HOLDS
