@@ -40,7 +40,7 @@ class Column(NamedTuple):
             return False
         if not self.method:
             return True
-        wanted = {"method": self.method, "scale": self.scale}
+        wanted: Row = {"method": self.method, "scale": self.scale}
         if self.patterns:
             wanted["patterns"] = self.patterns
         return all(settings[name] == value for name, value in wanted.items())

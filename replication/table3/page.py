@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.record import markdown_table
 
 from cvxnn.plots.drawing import COLOURS, MARKERS, save_figure, tidy
-from replication.experiment import Done, Judgement, Verdict
+from replication.experiment import Done, Judgement, Profile, Verdict
 from replication.paper import selected
 from replication.table3.cells import (
     ADAM,
@@ -332,7 +332,7 @@ def _fraction(cells: Cells) -> Verdict:
     judged = Judgement.HOLDS if gated and relu else Judgement.FAILS
     reason = (
         "Median ratios of processor seconds for one final model on one core, gradient runs taken "
-        f"on to {FULL_EPOCHS} epochs where {EPOCHS['desk']} did not suffice. "
+        f"on to {FULL_EPOCHS} epochs where {EPOCHS[Profile.DESK]} did not suffice. "
     )
     if gated and not relu:
         reason += (
