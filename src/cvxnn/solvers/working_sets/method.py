@@ -50,8 +50,9 @@ UNSETTLED, NEAR = 0.05, 3.0
 # Of the momentum. Without a limit it would grow until long after the support has settled, when the
 # objective is strongly convex in it: on random data with ten classes, twice as many iterations.
 LONGEST_MEMORY = 40.0
-# Of the pairs, those that exceed the limit the most have iterations of their own after a check.
-WORST, STEPS_OF_WORST = 0.05, 20
+# Of the pairs, those that exceed the limit the most have iterations of their own after a check,
+# where there are so many weights for a class that the loss itself costs little beside products.
+WORST, STEPS_OF_WORST, MANY_WEIGHTS = 0.05, 20, 50_000
 # Iterations are slow if so many of them leave more than this share of the gap. Newton steps then
 # begin at a gap of at most the last of these; before, the support is far from its last form.
 SLOW_ITERATIONS, SLOW, NEWTON_AT_MOST = 40, 0.7, 0.1
@@ -244,7 +245,8 @@ class _Run:
         self.taken = 0
         sizes = np.sqrt(np.einsum("bdk,bdk->kb", correlation, correlation))
         self._renew_pairs(sizes)
-        if not isinstance(self.problem, CReLU):  # whose projections start from those of all pairs
+        # projections onto cones start from those of all pairs
+        if self.x.rows.size > MANY_WEIGHTS * self.C and not isinstance(self.problem, CReLU):
             its = zip(sizes, self.pairs.blocks, strict=True)
             self._settle_worst(np.concatenate([of_class[blocks] for of_class, blocks in its]))
         return shown
