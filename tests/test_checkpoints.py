@@ -19,6 +19,7 @@ from cvxnn import CheckpointError, Status, budget, checkpoints
 from cvxnn.solvers import saving
 from cvxnn.solvers.forecasts import seconds_left
 from cvxnn.solvers.results import Progress
+from cvxnn.solvers.working_sets import method
 
 
 def make(kind="CGReLU", loss="squared", n=80, share=0.02, seed=0, **settings):
@@ -87,6 +88,12 @@ def test_a_run_goes_on_as_if_nothing_had_happened(file, posed, settings):
     assert np.all(np.diff([p.seconds for p in found.history]) >= 0)
     assert found.seconds > part.seconds
     assert whole.n_products <= found.n_products <= whole.n_products + 6  # bounds, computed again
+
+
+def test_a_run_with_large_sets_goes_on_as_well(file, monkeypatch):
+    monkeypatch.setattr(method, "MANY_WEIGHTS", 0)
+    monkeypatch.setattr(method, "WORST", 0.5)
+    test_a_run_goes_on_as_if_nothing_had_happened(file, *EXACT["working sets with a bias"])
 
 
 NEARLY = {
