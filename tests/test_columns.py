@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import cvxnn
 from cvxnn.problems.columns import FewerColumns, PrincipalAxes, span_bound
 from cvxnn.solvers import columns as ways
-from cvxnn.solvers.columns import axes_pay, fewer_pay
+from cvxnn.solvers.columns import _squares, axes_pay, fewer_pay
 
 N, D, P = 30, 150, 20
 
@@ -329,6 +329,11 @@ def test_a_run_in_few_axes_goes_on_there(widths, tmp_path):
     assert found.history[: len(part.history)] == part.history
     # products in single precision are rounded in another way
     assert found.history[len(part.history)].objective <= part.history[-1].objective * (1 + 1e-6)
+
+
+def test_many_weights_in_single_precision_are_not_taken_for_lost():
+    U = np.full((2000, 50, 40), 0.1, dtype=np.float32)
+    assert _squares(U) == pytest.approx(U.size * float(U[0, 0, 0]) ** 2, rel=1e-12)
 
 
 def test_leading_axes_are_few_or_none():

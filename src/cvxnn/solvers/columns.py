@@ -130,7 +130,7 @@ class InColumns:
         for number in axes.numbers():
             few = axes.leading(number)
             W = few.reduce(U)
-            if np.vdot(W, W) < (1 - LOST) * np.vdot(U, U):
+            if _squares(W) < (1 - LOST) * _squares(U):
                 continue
             changed, restore = problem.in_columns(few), _way_back(problem, few)
             waiting, shown = 0, math.inf  # iterations since an iterate was handed on, and its gap
@@ -172,6 +172,11 @@ def _way_back(problem: Any, columns: Columns) -> Callable[[Array], Array]:
         return problem.check_weights(columns.restore(to_numpy(W)))
 
     return restore
+
+
+def _squares(U: np.ndarray) -> float:
+    """Their sum, in double precision: that of many numbers would be rounded by more than LOST."""
+    return float(np.einsum("idk,idk->", U, U, dtype=np.float64))
 
 
 def _gap(problem: Problem, iterate: Iterate) -> float:
