@@ -130,7 +130,8 @@ def present(rows: Rows) -> str:
         "The mean image is subtracted first. Seconds are those of all threads and of all "
         "processes that worked on the run, reading the data and the certificate included; the "
         "limits are stated for two cores. A pass is one product with all patterns and classes; "
-        "Newton counts one for each output.\n\n"
+        "one in few principal axes counts as their share, and Newton counts one for each output."
+        "\n\n"
         + markdown_table(header, lines)
         + (f"\n\nNot measured so far: {'; '.join(missing)}." if missing else "")
     )

@@ -15,10 +15,11 @@ from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
 import cvxnn
-from cvxnn import CheckpointError, Status, checkpoints
+from cvxnn import CheckpointError, Status, budget, checkpoints
 from cvxnn.solvers import saving
 from cvxnn.solvers.forecasts import seconds_left
 from cvxnn.solvers.results import Progress
+from cvxnn.solvers.working_sets import method
 
 
 def make(kind="CGReLU", loss="squared", n=80, share=0.02, seed=0, **settings):
@@ -88,6 +89,12 @@ def test_a_run_goes_on_as_if_nothing_had_happened(file, posed, settings):
     assert np.all(np.diff([p.seconds for p in found.history]) >= 0)
     assert found.seconds > part.seconds
     assert whole.n_products <= found.n_products <= whole.n_products + 6  # bounds, computed again
+
+
+def test_a_run_with_large_sets_goes_on_as_well(file, monkeypatch):
+    monkeypatch.setattr(method, "MANY_WEIGHTS", 0)
+    monkeypatch.setattr(method, "WORST", 0.5)
+    test_a_run_goes_on_as_if_nothing_had_happened(file, *EXACT["working sets with a bias"])
 
 
 NEARLY = {
@@ -228,6 +235,26 @@ def test_limits(file):
     assert hasty.n_iter == 20
     assert hasty.certificate.objective < problem.loss.zero_value / 2
     assert cvxnn.solve(problem, max_seconds=60, **settings).converged
+
+
+def test_what_was_proven_before_counts_without_time_for_more(file, monkeypatch):
+    """A run that goes on and finds no time for an iterate ends with the bounds of its file."""
+    problem, now = make(loss="softmax"), [0.0]
+    settings = {"solver": "working-sets", "tol": 1e-6, "checkpoint": file, "on_failure": "ignore"}
+    part = cvxnn.solve(problem, callback=stop_after(4), **settings)
+    assert 0 < part.certificate.relative_gap < 0.5
+
+    def slow(*arguments):
+        now[0] += 1000.0
+        budget.look()
+        yield
+
+    monkeypatch.setattr(budget, "clock", lambda: now[0])
+    monkeypatch.setattr(cvxnn.WorkingSets, "resumed", slow)
+    found = cvxnn.solve(problem, max_seconds=100.0, **settings)
+    assert found.status is Status.TIME_LIMIT
+    assert found.certificate == part.certificate
+    np.testing.assert_array_equal(found.weights, part.weights)
 
 
 def test_a_finished_run_is_returned(file, monkeypatch):

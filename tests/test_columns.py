@@ -1,6 +1,8 @@
 """Problems are solved in columns where that is quicker, fewer or principal axes, and certified on
 X."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -8,7 +10,7 @@ from scipy.sparse import csr_array
 import cvxnn
 from cvxnn.problems.columns import FewerColumns, PrincipalAxes, span_bound
 from cvxnn.solvers import columns as ways
-from cvxnn.solvers.columns import axes_pay, fewer_pay
+from cvxnn.solvers.columns import _squares, axes_pay, fewer_pay
 
 N, D, P = 30, 150, 20
 
@@ -247,3 +249,102 @@ def test_axes_that_spare_nothing_are_not_looked_for():
     assert not PrincipalAxes.pays(np.zeros((300, 20)), 40, 3)
     assert not axes_pay(correlated(kind=cvxnn.CReLU))
     assert not axes_pay(correlated(penalty="l1"))
+
+
+# ---- leading axes
+
+
+def steep(loss="softmax", **settings):
+    """Rows with nearly all of their squares in a few of 32 directions, and scores that need more
+    of them."""
+    rng = np.random.default_rng(0)
+    sizes = np.logspace(0, -3, 32)
+    X = rng.standard_normal((200, 32)) * sizes @ np.linalg.qr(rng.standard_normal((32, 32)))[0]
+    scores = np.maximum(X @ rng.standard_normal((32, 6)), 0) @ rng.standard_normal((6, 3))
+    Y = np.eye(3)[np.argmax(scores - scores.mean(axis=0), axis=1)]
+    Y = 2 * Y - 1 if loss != "softmax" else Y
+    patterns = cvxnn.sample_patterns(X, 12, random_state=0)
+    problem = cvxnn.CGReLU(X, Y, patterns, 1.0, loss=loss, **settings)
+    return problem.with_lam(0.01 * cvxnn.lambda_max(problem))
+
+
+@pytest.fixture
+def widths(monkeypatch):
+    """The numbers of columns that working sets were asked to solve for."""
+    seen, iterates = [], cvxnn.WorkingSets.iterates
+
+    def watch(self, problem, *rest):
+        seen.append(problem.operator.d)
+        return iterates(self, problem, *rest)
+
+    monkeypatch.setattr(cvxnn.WorkingSets, "iterates", watch)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [("softmax", {}), ("softmax", {"output_bias": True}), ("logistic", {}), ("squared", {})],
+)
+def test_few_axes_come_first_and_the_optimum_is_that_of_all(loss, settings, widths):
+    problem = steep(loss, **settings)
+    numbers = problem.data.principal_axes.numbers()
+    solution = cvxnn.solve(problem, "working-sets", tol=1e-5)
+    assert solution.converged
+    assert widths == [*numbers, 32]
+    oracle = cvxnn.solve(problem, "cvxpy", tol=1e-4)
+    assert solution.certificate.objective == pytest.approx(oracle.certificate.objective, rel=1e-4)
+    assert cvxnn.verify(solution).agrees
+    # bounds on the way are of the whole problem, too
+    highest = max(progress.lower_bound for progress in solution.history)
+    assert highest <= oracle.certificate.objective * (1 + 1e-9)
+    assert solution.history[-1].n_iter == solution.n_iter
+
+
+def test_a_rough_answer_needs_few_axes(widths):
+    problem = steep().with_lam(0.1 * cvxnn.lambda_max(steep()))
+    solution = cvxnn.solve(problem, "working-sets", tol=0.05)
+    assert solution.converged
+    assert max(widths) < 32
+    assert solution.weights.shape == (12, 32, 3)
+    assert cvxnn.verify(solution).agrees
+
+
+def test_a_start_is_given_the_axes_that_it_needs(widths):
+    problem = steep()
+    first = cvxnn.solve(problem, "working-sets", tol=1e-6)
+    widths.clear()
+    again = cvxnn.solve(problem, "working-sets", tol=1e-5, warm_start=first)
+    assert again.n_iter == 0
+    assert widths == [32]
+
+
+def test_a_run_in_few_axes_goes_on_there(widths, tmp_path):
+    problem, file = steep(), tmp_path / "run"
+    settings = {"solver": "working-sets", "tol": 1e-5, "checkpoint": file}
+    part = cvxnn.solve(problem, callback=lambda progress: progress.n_iter >= 20, **settings)
+    widths.clear()
+    found = cvxnn.solve(problem, **settings)
+    assert found.converged
+    assert widths[0] < 32
+    assert found.history[: len(part.history)] == part.history
+    # products in single precision are rounded in another way
+    assert found.history[len(part.history)].objective <= part.history[-1].objective * (1 + 1e-6)
+
+
+def test_many_weights_in_single_precision_are_not_taken_for_lost():
+    U = np.full((2000, 50, 40), 0.1, dtype=np.float32)
+    assert _squares(U) == pytest.approx(U.size * float(U[0, 0, 0]) ** 2, rel=1e-12)
+
+
+def test_leading_axes_are_few_or_none():
+    axes = steep().data.principal_axes
+    numbers = axes.numbers()
+    assert len(numbers) >= 2
+    assert all(b == 2 * a for a, b in pairwise(numbers))
+    few = axes.leading(numbers[0])
+    np.testing.assert_allclose(few.Z, axes.Z[:, : numbers[0]], atol=1e-12)
+    outside = np.sum(axes.Z[:, numbers[0] :] ** 2) / np.sum(axes.Z**2)
+    assert outside == pytest.approx(axes.left[numbers[0]])
+    assert axes.left[0] == pytest.approx(1)
+    assert axes.left[-1] == 0
+    assert correlated().data.principal_axes.numbers() == []  # too much is left outside few of them

@@ -1,5 +1,7 @@
 """Working sets of patterns for each class: products, optimality, and what a run has to keep."""
 
+import math
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -12,6 +14,8 @@ from cvxnn.cones.screening import LastProjections
 from cvxnn.kernels import native
 from cvxnn.operators import ExpandedMatrix, expanded_matrix
 from cvxnn.operators.ragged import RaggedSelections
+from cvxnn.solvers.shrinkage import norms
+from cvxnn.solvers.working_sets import method
 from cvxnn.solvers.working_sets.method import WorkingSets, _Run
 from extras import required
 
@@ -146,6 +150,40 @@ def test_single_precision_keeps_its_promise():
     solution = cvxnn.solve(single, "working-sets", tol=1e-4)
     assert solution.converged
     assert solution.weights.dtype == np.float32
+
+
+@pytest.mark.parametrize("settings", [{}, {"output_bias": True}])
+def test_the_worst_pairs_are_settled_on_their_own(settings):
+    """Others stay where they are, the objective falls, and so does the largest correlation."""
+    problem = make(n=300, d=6, p=60, share=0.01, **settings)
+    run = _Run(problem, WorkingSets(), np.zeros(problem.weight_shape), None)
+    for _ in range(3):
+        run.check()
+        run.accelerate(10)
+    sizes = norms(run.pairs.adjoint(problem.loss.gradient(run.x.Z - run.x.bias)))
+    before, objective = run.x, run._objective(run.x)
+    worst = np.argsort(-sizes)[: int(method.WORST * len(sizes))]
+    assert len(worst) > 3
+    assert sizes[worst[0]] > 1.01 * problem.lam
+    run._settle_worst(sizes)
+    assert run._objective(run.x) < objective
+    moved = np.flatnonzero(np.any(run.x.rows != before.rows, axis=1))
+    assert set(moved) <= set(worst)
+    np.testing.assert_allclose(run.pairs.forward(run.x.rows) + run.x.bias, run.x.Z, atol=1e-4)
+    np.testing.assert_allclose(run.pairs.forward(run.y.rows) + run.y.bias, run.y.Z, atol=1e-4)
+    after = norms(run.pairs.adjoint(problem.loss.gradient(run.x.Z - run.x.bias)))
+    assert after[worst].max() - problem.lam < 0.5 * (sizes.max() - problem.lam)
+
+
+def test_settling_the_worst_pairs_spares_iterations(monkeypatch):
+    problem, found = make(n=300, d=6, p=200, C=4, share=0.002), []
+    for many in (math.inf, 0):
+        monkeypatch.setattr(method, "MANY_WEIGHTS", many)
+        found.append(cvxnn.solve(problem, "working-sets", tol=1e-3))
+    plain, settled = found
+    assert settled.converged
+    assert settled.n_iter < plain.n_iter
+    assert settled.certificate.objective == pytest.approx(plain.certificate.objective, rel=2e-3)
 
 
 def test_above_lambda_max_zero_is_proven_at_once():

@@ -44,15 +44,23 @@ class ExpandedMatrix:
     """[D_1 X ... D_p X] for data X (n, d) of any array library, and for patterns as bits or as a
     NumPy mask (n, p).
 
-    Products are counted in the budget of the run, those of the double twin and of selections, too.
+    Products are counted in the budget of the run, those of the double twin and of selections, too;
+    each is `share` of a pass.
     """
 
-    def __init__(self, X: Array, patterns: Bits | np.ndarray, *, cache_bytes: int = 2**29) -> None:
+    def __init__(
+        self,
+        X: Array,
+        patterns: Bits | np.ndarray,
+        *,
+        share: float = 1.0,
+        cache_bytes: int = 2**29,
+    ) -> None:
         self.X: Any = X
         self.n, self.d = X.shape
         self.bits = Bits.of(patterns)
         self.p = self.bits.shape[1]
-        self._pass = 1.0  # what a product counts
+        self._pass = share  # what a product counts
         self._twins: dict[str, Self] = {}
         self._active: tuple[bytes, Array] | None = None
         self._float_mask: Array | None = None  # (p, n), where there are no kernels

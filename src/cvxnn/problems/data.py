@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from cvxnn.arrays import Array, divide_columns, to_numpy, with_ones
 from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import LOSSES, Loss, LossChoice, make_loss
-from cvxnn.operators import PatternOperator, expanded_matrix
+from cvxnn.operators import ExpandedMatrix, PatternOperator, expanded_matrix
 from cvxnn.patterns import Patterns, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty
 from cvxnn.problems.columns import Columns, FewerColumns, PrincipalAxes, span_bound
@@ -69,13 +70,14 @@ class ProblemData:
         return PrincipalAxes(self.operator_double.rows())
 
     @cached_property
-    def _changed(self) -> dict[Columns, ProblemData]:
-        return {}
+    def _changed(self) -> WeakKeyDictionary[Columns, ProblemData]:
+        """In columns that are still in use."""
+        return WeakKeyDictionary()
 
     def in_columns(self, columns: Columns) -> ProblemData:
         """The same data in these coordinates."""
         if columns not in self._changed:
-            operator = expanded_matrix(columns.Z, self.patterns.bits)
+            operator = ExpandedMatrix(columns.Z, self.patterns.bits, share=columns.share)
             scale = np.ones(operator.d)
             self._changed[columns] = replace(self, operator=operator, column_scale=scale)
         return self._changed[columns]

@@ -3,13 +3,20 @@
 Iterates are handed on with the way back to the weights of the problem, on whose X certificates are
 computed: what the change of coordinates loses by rounding shows there, and the method goes on
 without it.
+
+In principal axes the method begins with the leading ones alone, where a pass costs little. Its dual
+points are bounded on the whole X, now and then; as soon as the axes that were left out are what
+holds the bound back, the method goes on with twice as many, and at last with all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
+
+import numpy as np
 
 from cvxnn.arrays import Array, to_numpy
 from cvxnn.problems import ConvexProblem
@@ -24,6 +31,11 @@ from cvxnn.solvers.working_sets.method import WorkingSets
 from cvxnn.validation import offers
 
 ENOUGH = 0.1  # of the tolerance: a smaller gap in other columns should have ended the run
+# In leading axes: of the gap in them that was looked at on the whole X, for the next look, and
+# iterations after which there is one anyway.
+SMALLER, LONGEST_WAIT = 0.8, 100
+MINOR = 0.5  # of the whole gap: if that of the leading axes is less, more axes are needed
+LOST = 1e-6  # of the squares of a start, at most, may be outside the axes
 
 
 def in_better_columns(method: Solver, problem: Any) -> Solver:
@@ -90,13 +102,11 @@ class InColumns:
     def iterates(
         self, problem: Any, start: Array, stop: str, state: Any, tol: float
     ) -> Iterator[Iterate | Working]:
-        columns = self.columns
-        changed = problem.in_columns(columns)
-        W = begin = changed.check_weights(columns.reduce(to_numpy(start)))
-
-        def restore(W: Array) -> Array:
-            return problem.check_weights(columns.restore(to_numpy(W)))
-
+        columns, U = self.columns, to_numpy(start)
+        if isinstance(columns, PrincipalAxes):
+            U, state = yield from self._in_leading_axes(problem, columns, U, stop, state, tol)
+        changed, restore = problem.in_columns(columns), _way_back(problem, columns)
+        W = begin = changed.check_weights(columns.reduce(U))
         try:
             for iterate in self.method.iterates(changed, begin, stop, state, tol):
                 if isinstance(iterate, Working):
@@ -110,6 +120,62 @@ class InColumns:
         except StalledError:
             pass
         yield from self.method.iterates(problem, restore(W), stop, None, tol)
+
+    def _in_leading_axes(
+        self, problem: Any, axes: PrincipalAxes, U: np.ndarray, stop: str, state: Any, tol: float
+    ) -> Generator[Iterate | Working, None, tuple[np.ndarray, Any]]:
+        """The method in few axes and in more of them, until it takes all; the weights and the
+        state that it goes on with. A start that needs more axes is given them."""
+        for number in axes.numbers():
+            few = axes.leading(number)
+            W = few.reduce(U)
+            if _squares(W) < (1 - LOST) * _squares(U):
+                continue
+            changed, restore = problem.in_columns(few), _way_back(problem, few)
+            waiting, shown = 0, math.inf  # iterations since an iterate was handed on, and its gap
+            try:
+                for iterate in self.method.iterates(
+                    changed, changed.check_weights(W), stop, state, tol
+                ):
+                    if isinstance(iterate, Working):
+                        at = None if iterate.U is None else restore(iterate.U)
+                        yield Working(waiting + iterate.n_inner, at)
+                        continue
+                    W, state = to_numpy(iterate.U), iterate.state
+                    waiting += iterate.n_inner
+                    gap = _gap(changed, iterate)
+                    if gap > SMALLER * shown and waiting < LONGEST_WAIT:
+                        yield Working(waiting)
+                        continue
+                    whole = replace(
+                        iterate,
+                        correlation=problem.operator.adjoint(iterate.Theta),
+                        n_inner=waiting,
+                        restore=restore,
+                        snapshot=None,
+                    )
+                    yield whole
+                    waiting, shown = 0, gap
+                    if gap <= MINOR * _gap(problem, whole):
+                        break
+            except StalledError:
+                pass
+            U = to_numpy(restore(W))
+        return U, state
+
+
+def _way_back(problem: Any, columns: Columns) -> Callable[[Array], Array]:
+    """From weights in the columns to those of the problem."""
+
+    def restore(W: Array) -> Array:
+        return problem.check_weights(columns.restore(to_numpy(W)))
+
+    return restore
+
+
+def _squares(U: np.ndarray) -> float:
+    """Their sum, in double precision: that of many numbers would be rounded by more than LOST."""
+    return float(np.einsum("idk,idk->", U, U, dtype=np.float64))
 
 
 def _gap(problem: Problem, iterate: Iterate) -> float:

@@ -67,6 +67,7 @@ class Run:
         self.state: object = None
         self.n_iter = -1  # the first iterate is the start
         self.proof: Proof | None = None
+        self._earlier: Proof | None = None  # of the checkpoint, for a run that finds nothing better
         self.confirm_below = tol
         self.patience = STALL_ITERATIONS
         self._stall_gap, self._stall_iter = math.inf, 0
@@ -131,13 +132,15 @@ class Run:
             proof = prove(self.problem, saved.weights, saved.dual, enough=self.tol)
         found = proof.certificate
         self.objective, self.lower_bound = found.objective, found.lower_bound
-        self.best_Theta = proof.dual
+        self.best_U, self.best_Theta = proof.weights, proof.dual
         measure: float | None = found.relative_gap
         if self.stop == "paper":
             measure = saved.history[-1].residual if saved.history else None
         if measure is not None and measure <= self.tol:
             self.proof = proof
             return Status.CONVERGED
+        self._earlier = proof
+        self._keep_time_for_a_proof()
         return self._limit_reached(self.n_iter)
 
     def _save(self) -> None:
@@ -312,7 +315,10 @@ class Run:
 
     def _last_proof(self) -> Proof:
         """What can be proven of the best point in the time that was kept back for it: at least
-        its objective."""
+        its objective, or what was proven when the run went on from its file."""
+        earlier = self._earlier
+        if earlier and self.best_U is earlier.weights and self.best_Theta is earlier.dual:
+            return earlier
         self.budget.on_silence = None
         self.budget.last_call()
         try:
@@ -321,7 +327,8 @@ class Run:
             if self.best_U is not None:
                 return self._prove()
         except OutOfTimeError:
-            pass
+            if earlier is not None:
+                return earlier
         else:  # ended before the first iterate; zero is always feasible
             self.best_U = self.problem.zero_weights()
         self.budget.seconds = math.inf

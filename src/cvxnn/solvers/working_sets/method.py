@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -48,6 +50,9 @@ UNSETTLED, NEAR = 0.05, 3.0
 # Of the momentum. Without a limit it would grow until long after the support has settled, when the
 # objective is strongly convex in it: on random data with ten classes, twice as many iterations.
 LONGEST_MEMORY = 40.0
+# Of the pairs, those that exceed the limit the most have iterations of their own after a check,
+# where there are so many weights for a class that the loss itself costs little beside products.
+WORST, STEPS_OF_WORST, MANY_WEIGHTS = 0.05, 20, 50_000
 # Iterations are slow if so many of them leave more than this share of the gap. Newton steps then
 # begin at a gap of at most the last of these; before, the support is far from its last form.
 SLOW_ITERATIONS, SLOW, NEWTON_AT_MOST = 40, 0.7, 0.1
@@ -178,6 +183,7 @@ class _Run:
         self.damping = FIRST_DAMPING  # of Newton steps, in units of the curvature
         self.cheap, self.unpaid = False, 0  # whether the last one was; how many gained too little
         self.taken = 1  # iterations since the last check, or the start
+        self.others: np.ndarray | float = 0.0  # predictions of pairs that are not in the sets
 
     @classmethod
     def restored(
@@ -237,7 +243,12 @@ class _Run:
         self.progress.append((count + self.taken, min(self.gap, best)))
         shown = self._iterate(x, Theta, bound)
         self.taken = 0
-        self._renew_pairs(np.sqrt(np.einsum("bdk,bdk->kb", correlation, correlation)))
+        sizes = np.sqrt(np.einsum("bdk,bdk->kb", correlation, correlation))
+        self._renew_pairs(sizes)
+        # projections onto cones start from those of all pairs
+        if self.x.rows.size > MANY_WEIGHTS * self.C and not isinstance(self.problem, CReLU):
+            its = zip(sizes, self.pairs.blocks, strict=True)
+            self._settle_worst(np.concatenate([of_class[blocks] for of_class, blocks in its]))
         return shown
 
     def _iterate(self, x: Point, Theta: np.ndarray, bound: float) -> Iterate:
@@ -291,6 +302,38 @@ class _Run:
 
         self.x, self.y = moved(self.x), moved(self.y)
 
+    def _settle_worst(self, sizes: np.ndarray) -> None:
+        """Iterations in the pairs that exceed the limit the most, while all others stay where they
+        are, and then in the worst of these; `sizes` are the norms of their correlations. A bound is
+        no better than the worst pair, and where pairs are many, steps that suit all of them
+        together are far too short for one that has to move alone."""
+        worst = np.argsort(-sizes, kind="stable")[: int(WORST * len(sizes))]
+        worst = np.sort(worst[sizes[worst] > self.lam])
+        if len(worst) == 0:
+            return
+        part, x, y = self._part(worst), self.x, self.y
+        begin = part.x
+        part.accelerate(STEPS_OF_WORST)
+        _, theta = self.plain.evaluate(part.x.Z)
+        part._settle_worst(norms(part.pairs.adjoint(theta)))
+        rows = np.zeros_like(x.rows)
+        rows[worst] = part.x.rows - begin.rows
+        change = Point(rows, part.x.bias - x.bias, part.x.Z - x.Z)
+        self.x, self.y = (
+            Point(*(a + b for a, b in zip(point, change, strict=True))) for point in (x, y)
+        )
+
+    def _part(self, some: np.ndarray) -> Self:
+        """The run in some of the pairs (increasing indices), from where it is."""
+        part, x = copy(self), self.x
+        blocks, edges = self.pairs.blocks, np.searchsorted(some, self.pairs.operator.offsets)
+        every = np.concatenate(blocks)[some]
+        part.pairs = self.blocks.pairs([every[a:b] for a, b in pairwise(edges.tolist())])
+        part.x = part.y = x._replace(rows=x.rows[some])
+        part.others = x.Z - x.bias - part.pairs.forward(part.x.rows)
+        part.t, part.first = 1.0, True
+        return part
+
     # -- R-FISTA
 
     def accelerate(self, count: int) -> None:
@@ -306,7 +349,7 @@ class _Run:
                 L = self.curvature
                 rows = self.blocks.prox(pairs, y.rows - G / (L * metric), lam / L)
                 bias = y.bias - of_bias / (L * self.bias_scale)
-                new = Point(rows, bias, pairs.forward(rows) + bias)
+                new = Point(rows, bias, self.others + pairs.forward(rows) + bias)
                 change, of_bias_change = rows - y.rows, bias - y.bias
                 value = self.plain.value(new.Z)
                 bregman = value - at_y - float(np.vdot(theta, new.Z - y.Z))
