@@ -267,8 +267,8 @@ _BESIDE = {
     ("al", "accuracy"): ("al_released", "relu_optimum"),
 }
 _EARLY = (
-    "The authors computed in single precision on a graphics card: R-FISTA stops at another "
-    "iterate, and where it stops models still change."
+    "A likely reason is that the authors computed in single precision: R-FISTA then stops at "
+    "another iterate, and where it stops models still change."
 )
 _REASONS = {
     ("rfista", "accuracy"): _EARLY,
@@ -278,9 +278,9 @@ _REASONS = {
     ("rfista", "norm"): _EARLY,
     ("cd_socp", "norm"): "Its norm is that of R-FISTA's small blocks, blown up; how many of them "
     f"are left depends on its last iterations. {_EARLY}",
-    ("cd_a", "norm"): "With rho next to nothing, every w that is far enough inside the cones is "
-    "nearly optimal, and the norm is that of the iterate at which R-FISTA stops: it depends on its "
-    "steps, on the precision, and on what the stop is measured in.",
+    ("cd_a", "norm"): "Not explained. With rho next to nothing every w that is far enough inside "
+    "the cones is nearly optimal, so that the norm is that of the iterate at which R-FISTA ends; "
+    "neither scale of the objective gives the printed one.",
     ("al", "norm"): "It is the norm of an iterate on the way to the optimum.",
 }
 

@@ -70,7 +70,8 @@ def _rfista_and_conic(found: Collected) -> Verdict:
         f"Clarabel / R-FISTA {min(ratios):.3g} to {max(ratios):.4g}, median {median(ratios):.3g}, "
         f"on {len(ratios)} sets; smallest-norm decomposition by projections / R-FISTA: median "
         f"{median(own.values()):.2g}",
-        "For a generic conic solver on one joint program, as in the paper"
+        "Nearer to two orders of magnitude than to one, for a generic conic solver on one joint "
+        "program, as in the paper"
         + (f" ({failed} ended at a limit)" if failed else "")
         + ". That is no property of the decomposition: projections find the same optimum in less "
         "time than R-FISTA takes.",
