@@ -176,7 +176,7 @@ def _convergence_figure(name: str, by_lam: dict[float, Row]) -> Figure:
         left.set(ylabel="best objective so far", ylim=(low, high), title=f"{name}, λ = {lam:.3g}")
         right.set(ylabel="squared norm of the subgradient")
         for ax in (left, right):
-            ax.set(xlabel="passes over the data", xlim=(0, END))
+            ax.set(xlabel="passes over the data", xscale="log", xlim=(1, END))
     axes[0, 1].legend(fontsize=8, framealpha=0.9)
     return figure
 
