@@ -34,8 +34,8 @@ def present(pieces: Sequence[Done]) -> str:
         [
             _introduction(),
             "## Where accuracy is best",
-            "The median test accuracy at the smallest strength, the best median, the strength "
-            "where it is, and the median number of neurons there.",
+            "The median test accuracy at the smallest strength that is run, the best median, the "
+            "strength where it is, and the median number of neurons there.",
             *(_best(curves, method) for method in (PUBLISHED, GATED, RELU)),
             "## How much samplings differ",
             "The range between the quartiles over samplings of the patterns, in percentage points: "

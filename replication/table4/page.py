@@ -124,8 +124,7 @@ def _accuracies(cases: Cases) -> str:
         cells = [_beside(case.data, method, found) for method in METHODS]
         released = "–" if found.released is None else f"{found.released['test']:.1f}"
         optimum = f"{found.rows['optimum']['test']:.1f}" if "optimum" in found.rows else "–"
-        name = f"{NAMES[case.data]}, {case.gates}, {case.size}"
-        lines.append((name, f"{size.rows:,} x {size.gates:,}", *cells, released, optimum))
+        lines.append((_name(case), f"{size.rows:,} x {size.gates:,}", *cells, released, optimum))
     return (
         "In percent of all 10,000 test rows. The optimum is that of R-FISTA's program, by Newton's "
         "method.\n\n" + markdown_table(header, lines)
@@ -179,7 +178,7 @@ def _growth(cases: Cases, data: str, last: str) -> str:
                 before.append(cell(data, method) - small.rows[method]["test"])
                 after.append(cell(data, method) - large.rows[method]["test"])
     if not before:
-        return ", which explains lower accuracies but cannot be told apart from other causes here"
+        return "; how much of the distance is due to that cannot be told from one size"
     return (
         f"; from the small size to this one the mean distance falls from {np.mean(before):.1f} to "
         f"{np.mean(after):.1f} points"
@@ -202,8 +201,7 @@ def _gaps(cases: Cases) -> str:
     lines = []
     for case, found in cases.items():
         if "rfista" in found.rows:
-            name = f"{NAMES[case.data]}, {case.gates}, {case.size}"
-            lines.append((name, *_stop(found.rows["rfista"]), *_optimum(found)))
+            lines.append((_name(case), *_stop(found.rows["rfista"]), *_optimum(found)))
     return (
         "Objectives are those of the convex program. R-FISTA stops at the authors' tolerance or "
         "iteration limit, whichever is first; its certificate says how much of its objective may "
@@ -249,23 +247,23 @@ def _worth(cases: Cases) -> str:
 
 
 def _costs(cases: Cases) -> str:
-    """Seconds times the full numbers, from the largest case of each set."""
+    """Seconds times the full numbers, from the largest case there is: of the same set if any."""
     lines, total = [], 0.0
     for data in DATA:
         for method in METHODS:
-            found = _largest(cases, data, method)
-            if found is None:
+            own = [(case, f.rows[method]) for case, f in cases.items() if method in f.rows]
+            if not own:
                 continue
-            case, row = found
+            case, row = max(own, key=lambda pair: (pair[0].data == data, _place(pair[0])))
             full = SIZES["full"][data]
-            factor = work(data, full) / work(data, SIZES[case.size][data])
+            factor = work(data, full) / work(case.data, SIZES[case.size][case.data])
             number = full.iterations if method == "rfista" else full.epochs
             hours = row["seconds_each"] * factor * number / 3600
             total += hours
             lines.append(
                 (
                     f"{NAMES[data]}, {TITLES[method]}",
-                    f"{case.size}, {case.gates}",
+                    _name(case),
                     f"{row['seconds_each']:.2f}",
                     f"{factor:.0f}",
                     f"{number:,}",
@@ -274,19 +272,18 @@ def _costs(cases: Cases) -> str:
             )
     header = ("method", "measured at", "s each", "times", "full number", "processor hours")
     return (
-        "Processor seconds of an iteration or an epoch here, times the ratio of rows x gates, "
-        f"times the full number of them: {total:.0f} hours in all for one kind of gates, without "
-        "any selection.\n\n" + markdown_table(header, lines)
+        "Processor seconds of an iteration or an epoch here, times the ratio of rows x gates x "
+        f"columns, times the full number of them: {total:.0f} hours in all for one kind of gates, "
+        "without any selection.\n\n" + markdown_table(header, lines)
     )
 
 
-def _largest(cases: Cases, data: str, method: str) -> tuple[Case, Row] | None:
-    own = [
-        (case, f.rows[method])
-        for case, f in cases.items()
-        if case.data == data and method in f.rows
-    ]
-    return max(own, key=lambda pair: ORDER.index(pair[0].size), default=None)
+def _place(case: Case) -> int:
+    return ORDER.index(case.size)
+
+
+def _name(case: Case) -> str:
+    return f"{NAMES[case.data]}, {case.gates}, {case.size}"
 
 
 def draw(pieces: Sequence[Done], folder: Path) -> list[str]:
@@ -326,7 +323,7 @@ def draw(pieces: Sequence[Done], folder: Path) -> list[str]:
                 markerfacecolor="none",
                 linestyle="none",
             )
-        ax.set(title=NAMES[data], xscale="log", xlabel="rows x gates (printed: far right)")
+        ax.set(title=NAMES[data], xscale="log", xlabel="rows x gates (hollow, far right: printed)")
     axes[0, 0].set_ylabel("test accuracy (%)")
     axes[0, 0].legend(frameon=False, fontsize="x-small")
     tidy(*axes[0])
