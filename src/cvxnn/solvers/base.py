@@ -7,7 +7,7 @@ nothing to show; the driver bounds them, keeps the best, records history, and de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Protocol
 
 from cvxnn.arrays import Array
@@ -52,6 +52,7 @@ class Iterate:
     fit: Array
     Theta: Array
     correlation: Array | None = None
+    _: KW_ONLY
     bound: float | None = None
     residual: float | None = None
     step_size: float | None = None

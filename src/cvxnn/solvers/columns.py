@@ -150,6 +150,7 @@ class InColumns:
                     whole = replace(
                         iterate,
                         correlation=problem.operator.adjoint(iterate.Theta),
+                        bound=None,  # that of the leading axes is none of the problem
                         n_inner=waiting,
                         restore=restore,
                         snapshot=None,

@@ -174,8 +174,8 @@ class RFISTA:
                     shown.fit,
                     Theta,
                     gradient,
-                    residual,
-                    eta,
+                    residual=residual,
+                    step_size=eta,
                     state=eta,
                     snapshot=Snapshot(self.name, place.arrays()),
                 )
