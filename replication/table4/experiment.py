@@ -151,7 +151,7 @@ EXPERIMENT = Experiment(
         Profile.SMOKE: "MNIST with 300 rows and 20 gates.",
         Profile.DESK: (
             f"Two sizes below the paper's, both with all test rows. Small: {_sizes('small')}. "
-            f"Large: {_sizes('large')}; dense gates on MNIST only. The paper's: "
+            f"Large: {_sizes('large')}; patch gates only. The paper's: "
             f"{_sizes('full')}. The values that the authors selected are taken, one run each."
         ),
     },
