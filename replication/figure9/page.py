@@ -144,10 +144,13 @@ def draw(pieces: Sequence[Done], folder: Path) -> list[str]:
     import matplotlib.pyplot as plt
 
     figures = {}
-    rows = with_methods(problems(pieces, traced=False).values(), (*PRINTED, *FURTHER))
+    every = (*PRINTED, *FURTHER)
+    rows = list(problems(pieces, traced=False).values())
+    shown_methods = every if with_methods(rows, every) else ACCELERATED
+    rows = with_methods(rows, shown_methods)
     if rows:
         figures["figure9-profile.png"], ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
-        draw_profiles(ax, profiles_of(rows, (*PRINTED, *FURTHER)), END)
+        draw_profiles(ax, profiles_of(rows, shown_methods), END)
         ax.legend(loc="lower right", fontsize=8, framealpha=0.9)
     for name, by_lam in by_set(problems(pieces, traced=True)).items():
         figures[f"figure9-{name}.png"] = _convergence_figure(name, by_lam)
