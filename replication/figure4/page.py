@@ -64,6 +64,7 @@ def _certified(tried: dict[str, list[Program]]) -> Iterable[str]:
         f"123): Newton's method, started from zero each time, with a limit of {LIMIT:g} processor "
         f"seconds for each program. {count} of {2 * ALL} programs have been tried, and {proven} of "
         f"these, {_percent(proven / count)}, are certified to a relative gap of {TOL:g}."
+        + ("" if count == 2 * ALL else " Those that are missing are of larger sets: harder ones.")
     )
     yield markdown_table(
         (
