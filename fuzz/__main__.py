@@ -12,7 +12,7 @@ from itertools import repeat
 from pathlib import Path
 
 import click
-from benchmarks.record import BENCHMARKS
+from benchmarks.record import RESULTS
 
 from fuzz import report, trial
 from fuzz.judge import FAILURES
@@ -30,7 +30,7 @@ from fuzz.trial import Line
 @click.option(
     "--results",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=BENCHMARKS.results / "fuzz.jsonl",
+    default=RESULTS / "fuzz.jsonl",
     help="File that lines are added to, and where the run goes on. [benchmarks/results/fuzz.jsonl]",
 )
 @click.option(

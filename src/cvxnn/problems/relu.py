@@ -276,7 +276,8 @@ class CReLU(ConvexProblem):
             rows[which] = last.project(
                 self.cones, points[part], which, pattern, enough[which], rough
             )
-            return np.linalg.norm(rows[which], axis=1)
+            with np.errstate(under="ignore"):  # projections may leave entries next to zero
+                return np.linalg.norm(rows[which], axis=1)
 
         if not last.active.count.any():  # much shorter ones than the longest have time
             longest = np.argsort(-np.linalg.norm(points, axis=1), kind="stable")[:_FEW]
