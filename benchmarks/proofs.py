@@ -188,8 +188,8 @@ def present(rows: Rows) -> str:
         "objective of the network and a lower bound over all networks of any width, both proven "
         "with rounding errors included. Seconds include generation, by the clock on the cores "
         "stated below and by the processor; what is wanted has to come in time by the clock. A "
-        "proof is checked by code that shares nothing with the search, in processor seconds; where it has "
-        "no size, the check finds its own.\n\n" + markdown_table(header, lines)
+        "proof is checked by code that shares nothing with the search, in processor seconds; where "
+        "it has no size, the check finds its own.\n\n" + markdown_table(header, lines)
     )
 
 
