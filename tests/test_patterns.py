@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 import cvxnn
-from cvxnn import GaussianGates, PatchGates, Patterns, SparseGates, sample_patterns
+from cvxnn import GaussianGates, MixedGates, PatchGates, Patterns, SparseGates, sample_patterns
 from cvxnn import patterns as patterns_module
 from cvxnn.patterns import SMALLEST
 from extras import optional
@@ -365,6 +365,55 @@ def test_sparse_gates_look_at_so_many_features_each_and_at_all_of_them_together(
     np.testing.assert_array_equal(np.count_nonzero(gates, axis=1), n_features)
     share = np.count_nonzero(gates, axis=0) / len(gates)
     np.testing.assert_allclose(share, n_features / 7, atol=0.12)
+
+
+def test_sparse_gates_can_split_the_rows_at_varied_shares():
+    X = gaussian(400, 5) ** 2 + 3  # far from the origin: without biases every gate is on or off
+    patterns = sample_patterns(X, 100, gates=SparseGates(1, (0.2, 0.7)), random_state=0)
+    share = patterns.mask.mean(axis=0)
+    assert 0.19 < share.min() < 0.25
+    assert 0.65 < share.max() < 0.71
+    on = switched(X, patterns.gates, patterns.gate_bias)
+    np.testing.assert_array_equal(on, patterns.mask)
+
+
+def test_shares_of_many_rows_are_those_of_some():
+    X = gaussian(20_000, 3)
+    patterns = sample_patterns(X, 20, gates=SparseGates(2, (0.1, 0.9)), random_state=0)
+    few = sample_patterns(X[::4], 20, gates=SparseGates(2, (0.1, 0.9)), random_state=0)
+    np.testing.assert_allclose(patterns.mask.mean(axis=0), few.mask.mean(axis=0), atol=0.03)
+
+
+@pytest.mark.parametrize("p", [1, 2, 7])
+def test_mixed_gates_take_turns(p):
+    parts = [GaussianGates(), SparseGates(1, (0.5, 0.5)), SparseGates(2)]
+    X = 100 * gaussian(40, 4)
+    patterns = sample_patterns(X, p, gates=MixedGates(parts), bias=True, random_state=0)
+    looked = np.count_nonzero(patterns.gates, axis=0)
+    np.testing.assert_array_equal(looked, [4, 1, 2, 4, 1, 2, 4][:p])
+    np.testing.assert_array_equal(patterns.mask[:, 1::3].sum(axis=0), 20)
+    assert np.all(patterns.gate_bias != 0)
+
+
+@pytest.mark.parametrize("share", [0.5, (0.5,), (0.0, 0.5), (0.6, 0.5), (0.5, 1.1), "ab"])
+def test_a_range_of_shares_is_a_pair_in_order(share):
+    with pytest.raises((ValueError, TypeError), match="active_share"):
+        SparseGates(2, share)
+
+
+@pytest.mark.parametrize("parts", [[], GaussianGates(), [GaussianGates(), 3]])
+def test_mixed_gates_need_distributions(parts):
+    with pytest.raises(TypeError, match="parts must be distributions"):
+        MixedGates(parts)
+
+
+def test_shares_of_gates_of_ones_own_are_checked():
+    class Bad(GaussianGates):
+        def draw_shares(self, rng, p):
+            return np.zeros(p)
+
+    with pytest.raises(ValueError, match=r"draw_shares.*in \(0, 1\]"):
+        sample_patterns(gaussian(40, 3), 5, gates=Bad(), random_state=0)
 
 
 IMAGES = {

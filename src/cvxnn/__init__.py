@@ -20,6 +20,7 @@ _HOME = {
     "Patterns": "patterns",
     "StoredRows": "stored",
     "GaussianGates": "gates",
+    "MixedGates": "gates",
     "SparseGates": "gates",
     "PatchGates": "gates",
     "CGReLU": "problems",
@@ -126,6 +127,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.estimators import ReLURegressor as ReLURegressor
     from cvxnn.estimators import ReLURegressorCV as ReLURegressorCV
     from cvxnn.gates import GaussianGates as GaussianGates
+    from cvxnn.gates import MixedGates as MixedGates
     from cvxnn.gates import PatchGates as PatchGates
     from cvxnn.gates import SparseGates as SparseGates
     from cvxnn.generation.rounds import Training as Training

@@ -1,6 +1,7 @@
-"""Where gate vectors come from: Gaussian, sparse, or on patches of images.
+"""Where gate vectors come from: Gaussian, sparse, on patches of images, or several of these.
 
-Anything with a method `draw` is a distribution of gates; see `GateDistribution`.
+Anything with a method `draw` is a distribution of gates; see `GateDistribution`. One that has a
+method `draw_shares` as well says which share of the rows each gate is to switch on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from cvxnn.arrays import to_numpy
-from cvxnn.validation import check_integer, check_matrix
+from cvxnn.validation import check_integer, check_matrix, check_number
 
 
 class GateDistribution(Protocol):
@@ -31,12 +32,20 @@ class GaussianGates:
 
 @dataclass(frozen=True)
 class SparseGates:
-    """Gaussian gates that look at `n_features` features each, chosen uniformly."""
+    """Gaussian gates that look at `n_features` features each, chosen uniformly.
+
+    With `active_share`, a pair of numbers, each gate gets a bias so that a share of the rows drawn
+    uniformly between them is on, as a threshold in a tree has it; without, biases are what
+    `sample_patterns` makes them.
+    """
 
     n_features: int
+    active_share: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_integer(self.n_features, "n_features", minimum=1)
+        if self.active_share is not None:
+            object.__setattr__(self, "active_share", _check_range(self.active_share))
 
     def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
         if self.n_features > d:
@@ -45,6 +54,39 @@ class SparseGates:
         gates = np.zeros((p, d))
         np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
         return gates
+
+    def draw_shares(self, rng: np.random.Generator, p: int) -> np.ndarray:
+        if self.active_share is None:
+            return np.full(p, np.nan)
+        return rng.uniform(*self.active_share, size=p)
+
+
+@dataclass(frozen=True)
+class MixedGates:
+    """Gates of several distributions, which take turns: of the first, of the second, and so on."""
+
+    parts: Sequence[GateDistribution]
+
+    def __post_init__(self) -> None:
+        parts = tuple(self.parts) if isinstance(self.parts, Sequence) else ()
+        if not parts or not all(hasattr(part, "draw") for part in parts):
+            raise TypeError("parts must be distributions such as GaussianGates(), at least one")
+        object.__setattr__(self, "parts", parts)
+
+    def draw(self, rng: np.random.Generator, p: int, d: int) -> np.ndarray:
+        gates = np.empty((p, d))
+        for k, part in enumerate(self.parts):
+            turns = gates[k :: len(self.parts)]
+            if len(turns) > 0:
+                turns[:] = part.draw(rng, len(turns), d)
+        return gates
+
+    def draw_shares(self, rng: np.random.Generator, p: int) -> np.ndarray:
+        shares = np.empty(p)
+        for k, part in enumerate(self.parts):
+            turns = shares[k :: len(self.parts)]
+            turns[:] = draw_shares(part, rng, len(turns))
+        return shares
 
 
 @dataclass(frozen=True)
@@ -92,6 +134,27 @@ class PatchGates:
         gates = np.zeros((p, d))
         np.put_along_axis(gates, chosen, rng.standard_normal(chosen.shape), axis=1)
         return gates
+
+
+def draw_shares(gates: GateDistribution, rng: np.random.Generator, p: int) -> np.ndarray:
+    """The share of the rows that each gate is to switch on; NaN where its bias is free."""
+    if not hasattr(gates, "draw_shares"):
+        return np.full(p, np.nan)
+    shares = np.asarray(gates.draw_shares(rng, p), dtype=np.float64)
+    if shares.shape != (p,) or np.any(shares <= 0) or np.any(shares > 1):
+        raise ValueError(f"gates.draw_shares(...) must be {p} numbers in (0, 1], or NaN")
+    return shares
+
+
+def _check_range(share: object) -> tuple[float, float]:
+    if not isinstance(share, Sequence) or len(share) != 2:
+        raise ValueError(f"active_share must be a pair of numbers, got {share!r}")
+    low, high = (
+        check_number(one, "active_share", minimum=0, strict=True, maximum=1) for one in share
+    )
+    if low > high:
+        raise ValueError(f"active_share must go from small to large, got {share!r}")
+    return low, high
 
 
 def draw_gates(gates: GateDistribution, rng: np.random.Generator, p: int, d: int) -> np.ndarray:

@@ -30,7 +30,15 @@ from cvxnn.arrays import (
     to_numpy,
 )
 from cvxnn.bits import WORD, Bits
-from cvxnn.gates import GateDistribution, GaussianGates, PatchGates, SparseGates, draw_gates
+from cvxnn.gates import (
+    GateDistribution,
+    GaussianGates,
+    MixedGates,
+    PatchGates,
+    SparseGates,
+    draw_gates,
+    draw_shares,
+)
 from cvxnn.memory import check_memory, pattern_bytes
 from cvxnn.stored import StoredRows
 from cvxnn.validation import (
@@ -49,6 +57,7 @@ from cvxnn.validation import (
 __all__ = [
     "GateDistribution",
     "GaussianGates",
+    "MixedGates",
     "PatchGates",
     "Patterns",
     "SparseGates",
@@ -62,6 +71,7 @@ _CACHED = 2**16  # the same where they are made and used at once: they stay in t
 # A non-zero column with the scale 1 and no entry above this was too small to be scaled.
 _TINY_COLUMN = 1e-100
 _CHECK_FLOPS = 4 * 10**8  # operations spent on checking that patterns belong to the data
+_SHARE_ROWS = 4096  # rows at most that decide the biases of gates with random shares
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -288,8 +298,10 @@ def sample_patterns(
     X : (n, d) data, dense or sparse, or `StoredRows`.
     n_patterns : how many gates to draw; duplicates and the zero pattern go, order is kept.
     gates : `GaussianGates()` (default), `SparseGates(n_features)`, `PatchGates(image_shape)`,
-        or anything with their `draw`. For gates of your own, use `Patterns.from_gates`.
-    bias : give each gate a Gaussian bias, as if X had a column of ones.
+        `MixedGates(parts)`, or anything with their `draw`. For gates of your own, use
+        `Patterns.from_gates`.
+    bias : give each gate a Gaussian bias, as if X had a column of ones. Gates that come with a
+        share of rows to switch on have one anyway.
     active_share : set each gate's bias so that this share of the rows is active; rows that tie at
         the threshold are switched together. It takes the place of `bias`.
     normalize : draw for unit-norm columns (the paper's setting) and map the gates back, so that
@@ -314,16 +326,23 @@ def sample_patterns(
     n, d = X.shape
     check_memory(pattern_bytes(n, d, p), "patterns", n=n, d=d, p=p)
 
-    G = draw_gates(GaussianGates() if gates is None else gates, rng, p, d)
+    distribution = GaussianGates() if gates is None else gates
+    G = draw_gates(distribution, rng, p, d)
     gate_bias = rng.standard_normal(p) if bias else np.zeros(p)
     if normalize:
         G /= unit_scale(to_numpy(X, keep_sparse=True))[:, None]
         gate_bias /= np.sqrt(n)  # the norm of the column of ones
-    if active_share is None:
-        bits = activation_bits(X, G, gate_bias, strict)
-    else:
+    if active_share is not None:
         bits, gate_bias = _activations_at_share(X, G, active_share, strict)
-    return Patterns(bits, G, gate_bias, strict)._distinct()
+        return Patterns(bits, G, gate_bias, strict)._distinct()
+    shares = draw_shares(distribution, rng, p)
+    shared = np.flatnonzero(np.isfinite(shares))
+    if len(shared) > 0:
+        # shares are random anyway, so that some of many rows are enough
+        some = np.linspace(0, n - 1, min(n, _SHARE_ROWS)).astype(int)
+        rows = double(to_numpy(X, keep_sparse=True)[some])
+        gate_bias[shared] = _biases_at(rows @ G[:, shared], shares[shared])
+    return Patterns(activation_bits(X, G, gate_bias, strict), G, gate_bias, strict)._distinct()
 
 
 def activation_bits(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> Bits:
@@ -413,23 +432,29 @@ def _first_layer(network: object) -> tuple[np.ndarray, np.ndarray]:
 def _activations_at_share(
     X: Array, gates: np.ndarray, share: float, strict: bool
 ) -> tuple[Bits, np.ndarray]:
-    """The bits with `share` of the rows active, and the biases that give it: halfway between the
-    last active row and the first inactive one."""
+    """The bits with `share` of the rows active, and the biases that give it."""
     n, p = X.shape[0], gates.shape[1]
-    k = min(n, max(1, round(share * n)))
     X = double(X)
-    xp = array_namespace(X)
     bits, bias = Bits.empty(n, p), np.empty(p)
     for columns in blocks(p, _BLOCK // n):
         product = X @ like(X, gates[:, columns])
-        ordered = to_numpy(xp.sort(product, axis=0))
-        last_active = ordered[n - k]
-        spread = np.maximum(ordered[-1] - ordered[0], np.abs(last_active) + 1e-300)
-        first_inactive = ordered[n - k - 1] if k < n else last_active - spread / n
-        bias[columns] = -(last_active + first_inactive) / 2
+        bias[columns] = _biases_at(product, np.full(product.shape[1], share))
         product = product + like(X, bias[columns])[None, :]
         bits.put(to_numpy(product > 0 if strict else product >= 0), slice(0, n), columns)
     return bits, bias
+
+
+def _biases_at(product: Array, share: np.ndarray) -> np.ndarray:
+    """The biases with which `share` of the rows are active, for the products of rows with gates:
+    halfway between the last active row and the first inactive one."""
+    ordered = to_numpy(array_namespace(product).sort(product, axis=0))
+    n, p = ordered.shape
+    active = np.clip(np.rint(share * n).astype(int), 1, n)
+    last_active = ordered[n - active, np.arange(p)]
+    spread = np.maximum(ordered[-1] - ordered[0], np.abs(last_active) + 1e-300)
+    below = ordered[np.maximum(n - active - 1, 0), np.arange(p)]
+    first_inactive = np.where(active < n, below, last_active - spread / n)
+    return -(last_active + first_inactive) / 2
 
 
 class _Gated(Protocol):
