@@ -26,6 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
 from cvxnn.estimators import base, generating, posing
+from cvxnn.estimators.comparison import Grid
 from cvxnn.estimators.rows import Rows, Scaling
 from extras import optional
 
@@ -441,10 +442,10 @@ def test_warm_starts_save_iterations(cancer):
 def test_alpha_by_cross_validation(cls, cancer):
     X, y = cancer
     model = cls(**QUICK_CV).fit(X, y)
-    assert model.cv_scores_.shape == (3, 4)
-    assert np.all(np.diff(model.alphas_) < 0)
-    assert model.alphas_[0] < model.lambda_max_
-    assert model.alphas_[-1] == pytest.approx(model.eps * model.lambda_max_)
+    assert model.cv_scores_.shape == model.cv_neurons_.shape == (3, len(model.alphas_))
+    ratio = model.eps ** (1 / model.n_alphas)
+    np.testing.assert_allclose(model.alphas_[1:] / model.alphas_[:-1], ratio)
+    assert model.alphas_[0] == pytest.approx(ratio * model.lambda_max_)
     assert model.best_index_ == model.cv_scores_.mean(axis=0).argmax()
     assert model.alpha_ == model.alphas_[model.best_index_]
     assert model.best_score_ == model.cv_scores_[:, model.best_index_].mean()
@@ -455,16 +456,61 @@ def test_alpha_by_cross_validation(cls, cancer):
 
 
 def test_scores_are_those_of_fits_on_the_folds(cancer):
-    """One fold by hand: the same rows, alpha and patterns give the same score."""
+    """One fold by hand: the same rows, alpha and patterns give the same score. The first fold has
+    the patterns of the estimator's seed, the others have samplings of their own."""
     X, y = cancer
     folds = list(KFold(3).split(X))
     model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": folds}, tol=1e-6).fit(X, y)
-    train, test = folds[1]
+    swapped = [folds[1], folds[0], folds[2]]
+    other = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": swapped}, tol=1e-6).fit(X, y)
+    train, test = folds[0]
     for k in (0, 2):
         by_hand = cvxnn.GatedReLUClassifier(model.alphas_[k], tol=1e-6, **FEW)
         by_hand.fit(X[train], y[train])
         score = -log_loss(y[test], by_hand.predict_proba(X[test]))
-        assert model.cv_scores_[1, k] == pytest.approx(score, abs=2e-3)
+        assert model.cv_scores_[0, k] == pytest.approx(score, abs=1e-4)
+        assert abs(other.cv_scores_[1, k] - score) > 1e-3
+
+
+def test_a_grid_ends_after_the_best_strength_and_goes_on_while_the_last_is_the_best():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 3))
+    noise = cvxnn.GatedReLURegressorCV(**FEW).fit(X, X[:, 0] + 2 * rng.standard_normal(150))
+    assert len(noise.alphas_) < noise.n_alphas
+    assert noise.alphas_[-1] <= 0.1 * noise.lambda_max_  # scores above may scatter
+    assert noise.best_index_ <= len(noise.alphas_) - 3
+    exact = cvxnn.GatedReLURegressorCV(**FEW, n_alphas=5, eps=0.1).fit(X, X @ [1.0, 2.0, 3.0])
+    assert 5 < len(exact.alphas_) <= 10
+    assert exact.alpha_ < 0.09 * exact.lambda_max_  # below the planned end
+
+
+def test_strengths_that_are_given_are_all_compared():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((150, 3))
+    alphas = np.geomspace(1.0, 1e-4, 7)
+    y = X[:, 0] + 2 * rng.standard_normal(150)
+    model = cvxnn.GatedReLURegressorCV(**FEW, alphas=alphas).fit(X, y)
+    np.testing.assert_array_equal(model.alphas_, alphas)
+    assert model.cv_scores_.shape == (5, 7)
+
+
+@pytest.mark.parametrize(
+    ("mean", "end"),
+    [
+        ([1, 2, 3], None),
+        ([3, 2, 1], None),  # the third is above a tenth of the largest
+        ([3, 2, 1, 0], 4),
+        ([1, 2, 3, 2, 2], 5),
+        ([1, 2, 3, 2, 4], None),
+        ([1, 2, 3, 4, 5, 6, 7, 8], 8),  # twice as many as planned
+    ],
+)
+def test_where_a_grid_ends(mean, end):
+    grid = Grid.below(1.0, 4, 0.1**1.2)
+    assert grid[2] > 0.1 > grid[3]
+    assert grid.end(mean) == end
+    assert Grid(given=(3.0, 2.0, 1.0)).end(mean[:2]) is None
+    assert Grid(given=(3.0, 2.0, 1.0)).end([3, 2, 1]) == 3
 
 
 def test_one_standard_error_gives_a_larger_alpha(cancer):
@@ -497,7 +543,7 @@ def test_parallel_folds_give_the_same(cancer):
     X, y = cancer
     one = cvxnn.GatedReLUClassifierCV(**QUICK_CV).fit(X, y)
     two = cvxnn.GatedReLUClassifierCV(**QUICK_CV, n_jobs=2).fit(X, y)
-    np.testing.assert_allclose(one.cv_scores_, two.cv_scores_, rtol=1e-6)
+    np.testing.assert_array_equal(one.cv_scores_, two.cv_scores_)
     assert one.alpha_ == two.alpha_
 
 
@@ -589,7 +635,7 @@ def folds_of(X, y, weight=None, **settings):
     """The rows that are tested in each fold: their content, and how many of it."""
     model = cvxnn.GatedReLUClassifierCV(random_state=0, **settings)
     how, given, labels = model._read(X, y, weight)
-    folds = model._folds(given, labels, how.seed)
+    folds = model._splits(given, labels, how.seed)
     return [Counter(map(tuple, np.column_stack([X[test], y[test]]).tolist())) for _, test in folds]
 
 

@@ -15,11 +15,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
 from cvxnn.bounds.base import EXACT, GIVEN
-from cvxnn.estimators import base, cross_validation
+from cvxnn.estimators import base
 from cvxnn.estimators.base import Watch, train
 from cvxnn.generation import programs
 from cvxnn.generation.rounds import Round
 from cvxnn.memory import TooLargeError
+from cvxnn.paths import Steps
 from cvxnn.solvers.results import Status
 
 PLAIN = (
@@ -262,21 +263,21 @@ def test_a_time_limit_gives_the_best_so_far():
 
 
 def test_a_time_limit_covers_the_folds(quick_search, monkeypatch):
-    rounds, limits, path = [], [], cross_validation.path
+    rounds, limits, to = [], [], Steps.to
 
-    def limited(*args, max_seconds, **options):
+    def limited(steps, alpha, max_seconds):
         limits.append(max_seconds)
-        reached = path(*args, max_seconds=max_seconds, **options)
-        if len(limits) == 2:  # its third strength would have taken too long
-            return replace(reached, solutions=reached.solutions[:2], out_of_time=True)
-        return reached
+        solution, bound = to(steps, alpha, max_seconds)
+        if len(limits) == 6:  # the third strength of the second fold takes too long
+            solution = replace(solution, status=Status.TIME_LIMIT)
+        return solution, bound
 
-    monkeypatch.setattr(cross_validation, "path", limited)
+    monkeypatch.setattr(Steps, "to", limited)
     model = cvxnn.ReLURegressorCV(**QUICK_CV, max_seconds=100.0)
-    with pytest.warns(ConvergenceWarning, match="chosen from the 2 largest of 3"):
+    with pytest.warns(ConvergenceWarning, match="chosen from the 2 largest alone"):
         train(model, X, y, watch=Watch(on_round=rounds.append))
-    assert len(limits) == 2
-    assert max(limits) <= 0.35 * 100
+    assert len(limits) == 6
+    assert 50 < max(limits) <= 70
     assert model.cv_scores_.shape == model.cv_neurons_.shape == (2, 2)
     assert len(model.alphas_) == 2
     assert len(rounds) > len(model.history_)  # those of folds as well
@@ -346,15 +347,15 @@ def test_folds_generate_patterns_of_their_own_and_the_last_fit_starts_from_one(
     starts = []
     original = programs.Generation.at
 
-    def spy(self, lam, place=0):
+    def spy(self, lam, place=0, **limits):
         starts.append((self._neurons, lam))
-        return original(self, lam, place)
+        return original(self, lam, place, **limits)
 
     monkeypatch.setattr(programs.Generation, "at", spy)
     model = cvxnn.ReLURegressorCV(**QUICK_CV).fit(X, y)
     assert model.alphas_[0] < model.lambda_max_
-    assert len(starts) == 2 * 3 + 1
-    assert [neurons for neurons, _ in starts[:-1]] == [None] * 6
+    assert len(starts) == 2 * len(model.alphas_) + 1
+    assert [neurons for neurons, _ in starts[:-1]] == [None] * (len(starts) - 1)
     assert starts[-1][1] == model.alpha_
     assert len(starts[-1][0].W) == model.cv_neurons_[0, model.best_index_]
     plain = cvxnn.ReLURegressor(model.alpha_, **QUICK).fit(X, y)
@@ -368,7 +369,6 @@ def test_parameters_without_effect_are_warned_about(quick_search):
     for settings, name in (
         ({**QUICK, "n_patterns": 7}, "n_patterns"),
         ({**QUICK, "gates": cvxnn.SparseGates(1)}, "gates"),
-        ({"max_seconds": 5.0, "n_patterns": 5}, "max_seconds"),
         ({"prove": True, "n_patterns": 5}, "prove"),
     ):
         with pytest.warns(UserWarning, match=f"^{name} is given, but"):

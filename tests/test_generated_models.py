@@ -255,7 +255,6 @@ def test_the_end_says_what_is_proven_about_all_patterns(capsys):
     ("options", "message"),
     [
         (("--prove",), "--prove is for --patterns generate"),
-        (("--max-seconds", "3"), "--max-seconds is for --patterns generate"),
         (("--patterns", "generate", "--model", "gated", "--prove"), "--prove is for --model relu"),
         (
             ("--patterns", "generate", "--alpha", "1", "--checkpoint", "c"),

@@ -45,6 +45,7 @@ from cvxnn.validation import (
 )
 
 N_LAMS, EPS = 50, 1e-2  # of a path, unless given
+_LEAST_SECONDS = 1e-3  # that a point is given, however late it is
 DESCENTS = 1  # of generation at each point, which goes on from the patterns of the last
 
 
@@ -193,7 +194,8 @@ def path(
             raise TypeError("checkpoint is given with prove: its file keeps no proofs")
         options = {"descents": DESCENTS} | options
         generation = Generation(problem, tol=tol, solver=solver, **options)
-    walk = _Walk(problem, tol, solver, options, min_loss, callback, progress, generation)
+    steps = Steps(problem, tol, solver, options, generation)
+    walk = _Walk(steps, min_loss, callback, progress)
     try:
         with threads.single_blas(), spend(Budget(seconds)):
             grid = _grid(problem, n_lams, eps, lams, generation)
@@ -223,17 +225,57 @@ def path(
 
 
 @dataclass(eq=False)
-class _Walk:
-    """The way along a grid, with the settings that `path` has checked."""
+class Steps:
+    """The points of a path one after the other, each started from the last.
+
+    problem : its own `lam` is not used.
+    tol, solver, options : as in `solve`; of generation those that are in `generation` already.
+    generation : where every point has patterns of its own.
+    """
 
     problem: ConvexProblem
     tol: float
     solver: str | Solver
     options: dict[str, Any]
+    generation: Generation | None = None
+    _last: list[Solution] = field(default_factory=list)  # two at most
+    _count: int = 0
+
+    def to(self, lam: float, max_seconds: float | None = None) -> tuple[Solution, Bound | None]:
+        """The next point, and where patterns are generated what is known of all patterns."""
+        limit = {} if max_seconds is None else {"max_seconds": max(max_seconds, _LEAST_SECONDS)}
+        if self.generation is not None:
+            point = self.generation.at(lam, self._count, **limit)
+            found: tuple[Solution, Bound | None] = (point.solution, point.bound)
+        else:
+            start, problem = _ahead(self._last, lam), self.problem.with_lam(lam)
+            options = self.options | limit
+            found = solve(problem, self.solver, tol=self.tol, warm_start=start, **options), None
+        if found[0].status not in _UNFINISHED:
+            self._keep(found[0])
+        return found
+
+    def at_stored(self, solution: Solution) -> tuple[Solution, Bound | None]:
+        """A point that was computed before, as the next one."""
+        self._keep(solution)
+        if self.generation is None:
+            return solution, None
+        self.generation.go_on_from(solution)
+        return solution, Bound.of_certificate(solution.certificate)
+
+    def _keep(self, solution: Solution) -> None:
+        self._count += 1
+        self._last = [*self._last[-1:], solution]
+
+
+@dataclass(eq=False)
+class _Walk:
+    """The way along a grid, with the settings that `path` has checked."""
+
+    steps: Steps
     min_loss: float
     callback: Callable[[Solution], object] | None
     progress: bool
-    generation: Generation | None
     solutions: list[Solution] = field(default_factory=list)
     bounds: list[Bound] = field(default_factory=list)  # of generated patterns
     message: str = "all points are reached"
@@ -244,7 +286,9 @@ class _Walk:
         """Solve for one lam after the other; points that the file holds are taken from there."""
         stored = [] if file is None else file.read()
         for k, lam in enumerate(grid.tolist()):
-            solution, bound = self._stored(stored[k]) if k < len(stored) else self._solve(lam, k)
+            solution, bound = (
+                self.steps.at_stored(stored[k]) if k < len(stored) else self.steps.to(lam)
+            )
             if solution.status in _UNFINISHED:
                 self.interrupted = solution.status is Status.INTERRUPTED
                 self.out_of_time = solution.status is Status.TIME_LIMIT
@@ -261,20 +305,6 @@ class _Walk:
             if reason:
                 self.message = reason
                 return
-
-    def _solve(self, lam: float, k: int) -> tuple[Solution, Bound | None]:
-        if self.generation is not None:
-            point = self.generation.at(lam, k)
-            return point.solution, point.bound
-        start, problem = _ahead(self.solutions[-2:], lam), self.problem.with_lam(lam)
-        return solve(problem, self.solver, tol=self.tol, warm_start=start, **self.options), None
-
-    def _stored(self, solution: Solution) -> tuple[Solution, Bound | None]:
-        """A point from the file."""
-        if self.generation is None:
-            return solution, None
-        self.generation.go_on_from(solution)
-        return solution, Bound.of_certificate(solution.certificate)
 
     def forget(self, k: int) -> None:
         """Drop the state of a point that later ones no longer start from: it may be large."""
@@ -332,12 +362,17 @@ def _reason_to_stop(
 ) -> str:
     if callback is not None and callback(solution):
         return "the callback asked to stop"
+    if loss_left(solution) < min_loss:
+        return f"the loss is below {min_loss:g} of the zero model's"
+    return ""
+
+
+def loss_left(solution: Solution) -> float:
+    """The loss of a solution, as a share of the zero model's."""
     certificate, problem = solution.certificate, solution.problem
     penalty = problem.penalty.value(problem.check_weights(solution.weights))
     loss = max(certificate.objective - penalty, 0.0)  # the difference may be rounding
-    if loss < min_loss * certificate.zero_objective:
-        return f"the loss is below {min_loss:g} of the zero model's"
-    return ""
+    return loss / certificate.zero_objective if certificate.zero_objective > 0 else 0.0
 
 
 def _line(solution: Solution, k: int, total: int) -> str:

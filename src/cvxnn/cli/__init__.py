@@ -91,7 +91,7 @@ def main() -> None:
 @number(
     "--max-seconds",
     None,
-    "Time limit of training with generated patterns, the folds and --prove (which takes up to a "
+    "Time limit of training, the choice of alpha and --prove (which takes up to a "
     "minute by default) included; the best network until then is kept.",
     min=1e-3,
 )
@@ -138,7 +138,7 @@ def fit(options: Options) -> Action:
             "--checkpoint is for sampled patterns: rounds of generation cannot be continued."
         )
     if options["patterns"] != GENERATE:
-        refuse_unread(f"is for --patterns {GENERATE}", "prove", "max_seconds")
+        refuse_unread(f"is for --patterns {GENERATE}", "prove")
     if options["kind"] == "gated":
         refuse_unread("is for --model relu: gates are not all of the patterns", "prove")
     return fit

@@ -81,7 +81,7 @@ def fit(
                 on_data=console.notes_on_data,
                 on_iteration=bars.gap(tol),
                 on_round=bars.rounds(),
-                on_fold=bars.count("fold"),
+                on_alpha=bars.count("alpha"),
                 checkpoint=checkpoint,
                 **choosing,
                 **limits,

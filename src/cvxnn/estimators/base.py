@@ -37,7 +37,7 @@ from cvxnn.bounds.base import Bound, Units
 from cvxnn.budget import Budget
 from cvxnn.certificates import Certificate
 from cvxnn.estimators.docs import describe
-from cvxnn.estimators.generating import fit_generated, neurons_of, usable
+from cvxnn.estimators.generating import fit_generated, neurons_of, time_for_a_fit, usable
 from cvxnn.estimators.placement import place
 from cvxnn.estimators.posing import Fit, Posed, Posing
 from cvxnn.estimators.rows import Rows
@@ -76,14 +76,15 @@ class Watch:
 
     on_iteration : called with the solver's progress.
     on_round : called with the rounds of generation.
-    on_fold : called with the number of folds done, and with the number of all folds.
+    on_alpha : called with the number of strengths that all folds have been compared at, and with
+        the number of those planned.
     column_names : names of the columns, used where X has none.
     checkpoint : where `solve` keeps its run; folds are not kept.
     """
 
     on_iteration: Callable[[Progress], object] | None = None
     on_round: Callable[[Round], object] | None = None
-    on_fold: Callable[[int, int], object] | None = None
+    on_alpha: Callable[[int, int], object] | None = None
     column_names: Sequence[str] | None = None
     checkpoint: Path | None = None
 
@@ -136,7 +137,7 @@ def unread_parameters(estimator: NetworkEstimator) -> Iterator[tuple[str, str]]:
         yield "n_patterns", "patterns='generate' finds as many as pay"
         yield "gates", "patterns='generate' finds the gates itself"
     if estimator.patterns != "generate":
-        yield from ((name, "it is for patterns='generate'") for name in ("prove", "max_seconds"))
+        yield "prove", "it is for patterns='generate'"
     if estimator.patterns == "generate" and estimator._problem is CGReLU:
         yield "prove", "a bound over all patterns is for ReLU networks"
     if getattr(estimator, "alphas", None) is not None:
@@ -297,7 +298,8 @@ class NetworkEstimator(BaseEstimator):
         else:
             if isinstance(earlier, Start) and earlier.shape == posed.problem.weight_shape:
                 start = earlier
-            fit = self._fit_given(posed, watch, None if isinstance(start, Units) else start)
+            given = None if isinstance(start, Units) else start
+            fit = self._fit_given(posed, watch, given, clock)
         solution, searched = fit.solution, fit.rounds is not None
         if solution.status is Status.INTERRUPTED:
             self._raise_if_repeated()
@@ -330,7 +332,9 @@ class NetworkEstimator(BaseEstimator):
         """The time of a fit, from now on."""
         return Budget(math.inf if self.max_seconds is None else self.max_seconds)
 
-    def _fit_given(self, posed: Posed, watch: Watch, start: Array | Start | None) -> Fit:
+    def _fit_given(
+        self, posed: Posed, watch: Watch, start: Array | Start | None, clock: Budget
+    ) -> Fit:
         """Solve the program over the patterns that it has."""
         solution = solve(
             posed.problem,
@@ -341,6 +345,7 @@ class NetworkEstimator(BaseEstimator):
             callback=watch.on_iteration,
             on_failure="ignore",
             checkpoint=watch.checkpoint,
+            max_seconds=time_for_a_fit(clock),
         )
         return Fit(posed, solution)
 

@@ -8,15 +8,19 @@ PARAMETERS = {
     variance: loss + alpha/2 sum (||W1_j||^2 + ||W2_j||_1^2). `lambda_max_` is where the model
     becomes constant.""",
     "alphas": """array-like or None, default=None
-    The strengths to choose from; None for a geometric grid below lambda_max.""",
+    The strengths to choose from, all of which are compared; None for a geometric grid below
+    lambda_max.""",
     "n_alphas": """int, default=15
-    Number of strengths on that grid.""",
+    Number of strengths on that grid from lambda_max to `eps` times it. The comparison ends sooner,
+    once two strengths in a row have not improved the mean score, and goes on below while the last
+    strength is the best, to twice as many.""",
     "eps": """float, default=3e-3
-    The smallest strength on that grid, relative to lambda_max.""",
+    The smallest strength planned for that grid, relative to lambda_max.""",
     "cv": """int, splitter or iterable, default=None
     Number of folds, None for 5, or the folds themselves. A number gives folds that are shuffled
     with `random_state`, stratified by class, and independent of the order of the rows. A row goes
-    into one fold with its whole weight; equal rows may go into different folds.""",
+    into one fold with its whole weight; equal rows may go into different folds. Every fold samples
+    patterns of its own.""",
     "scoring": """str, callable or None, default=None
     The score to choose by, as in scikit-learn; a function must accept `sample_weight`. None is
     the log-likelihood for the log-loss, accuracy for classifiers with the squared loss, and r2
@@ -25,7 +29,7 @@ PARAMETERS = {
     The alpha with the best mean score, or the largest alpha whose mean score is within one
     standard error of it.""",
     "n_jobs": """int or None, default=None
-    Number of folds to run at the same time, through joblib.""",
+    Number of folds to run at the same time, through joblib; results do not depend on it.""",
     "patterns": """{"sample", "generate"}, default="sample"
     Where the activation patterns come from. "sample" draws `n_patterns` random ones. "generate"
     searches for those that pay, adds them and solves again, until a search finds no more: the
@@ -67,9 +71,9 @@ PARAMETERS = {
     Largest number of iterations; None for the solver's own limit. With generated patterns, largest
     number of rounds, None for 100.""",
     "max_seconds": """float or None, default=None
-    Time limit of a fit with generated patterns, its proof included: the best network until then is
+    Time limit of a fit, with generated patterns its proof included: the best network until then is
     taken. With folds, these share 70 % of it, from the largest strength down: those that are not
-    reached in all folds are left out, with a warning. No effect on sampled patterns.""",
+    reached in all folds are left out, with a warning.""",
     "max_memory": """int, str or None, default=None
     Bytes that training may take beside X as it is given, for instance "2GB". Where training in
     memory may need more, the rows of a dense X are written to a temporary file and a gated network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from cvxnn.estimators.posing import Fit, Posed
 from cvxnn.generation.cells import units_of
 from cvxnn.generation.programs import Generation
 from cvxnn.generation.rounds import Round
+from cvxnn.paths import DESCENTS
 from cvxnn.problems import ConvexProblem, CReLU, lambda_max
 from cvxnn.solvers.results import Solution
 
 if TYPE_CHECKING:
     from cvxnn.estimators.base import NetworkEstimator, Watch
 
-FOLDS_SHARE, LAST_SHARE = 0.7, 0.1  # of the time limit: all folds, and the last fit at least
+LAST_SHARE = 0.1  # of the time limit, for the last fit at least
 
 
 def largest_strength(posed: Posed, generated: bool) -> float:
@@ -39,7 +41,7 @@ def fit_generated(
     clock: Budget,
 ) -> Fit:
     """Generate patterns for the program at its own strength, from these neurons, in the time that
-    is left or a little more: a fit ends with a network in any case."""
+    is left."""
     alpha = posed.problem.lam
     if alpha <= 0:
         raise ValueError(
@@ -54,7 +56,7 @@ def fit_generated(
         on_round=watch.on_round,
         on_iteration=watch.on_iteration,
         on_failure="ignore",
-        max_seconds=_seconds(max(clock.left, LAST_SHARE * clock.seconds)),
+        max_seconds=time_for_a_fit(clock),
         **_limit(estimator),
         **_proof(estimator),
     )
@@ -69,18 +71,30 @@ def path_options(estimator: NetworkEstimator, seed: int | None) -> dict[str, Any
     return {"patterns": "generate", "random_state": seed, **_limit(estimator)}
 
 
-def seconds_of_a_fold(clock: Budget, n_folds: int, jobs: int) -> float | None:
-    """What each fold may take, of the time that is left: all alike, so many at once, and some time
-    for the last fit."""
-    left = max(clock.left, LAST_SHARE * clock.seconds)
-    return _seconds(FOLDS_SHARE * left / math.ceil(n_folds / jobs))
+def generation_of(
+    estimator: NetworkEstimator, posed: Posed, on_round: Callable[[Round], object] | None
+) -> Generation:
+    """Generation along a path, as a fold follows it."""
+    return Generation(
+        posed.problem,
+        tol=estimator.tol,
+        solver=estimator.solver,
+        random_state=posed.seed,
+        on_round=on_round,
+        on_failure="ignore",
+        descents=DESCENTS,
+        **_limit(estimator),
+    )
 
 
-def _seconds(limit: float) -> float | None:
+def time_for_a_fit(clock: Budget) -> float | None:
+    """What the last fit may take: the time that is left, or a little more, because a fit ends with
+    a network in any case."""
+    limit = max(clock.left, LAST_SHARE * clock.seconds)
     return None if math.isinf(limit) else limit
 
 
-def _limit(estimator: NetworkEstimator) -> dict[str, int]:
+def _limit(estimator: NetworkEstimator) -> dict[str, Any]:
     """The limit on rounds, as `generate` takes it."""
     return {} if estimator.max_iter is None else {"max_rounds": estimator.max_iter}
 

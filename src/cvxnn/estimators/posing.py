@@ -81,6 +81,12 @@ class Posing:
             seed=seed,
         )
 
+    def with_seed_of(self, k: int) -> Posing:
+        """The same with patterns of another sampling, the k-th."""
+        if self.seed is None:
+            return self
+        return replace(self, seed=int(np.random.default_rng([self.seed, k]).integers(2**31)))
+
     def rows(self, X: Matrix | StoredRows, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
         """Raw rows with encoded targets, one for each row given."""
         weight = np.ones(X.shape[0]) if weight is None else weight

@@ -105,12 +105,13 @@ class Generation:
         prices = np.abs(pricing.search(Theta, effort=THOROUGH).prices)
         return float(prices.max(initial=0.0))
 
-    def at(self, lam: float, place: int = 0) -> Point:
-        """Patterns and weights at `lam`; `place` is its place on the path, for the seed."""
+    def at(self, lam: float, place: int = 0, **limits: Any) -> Point:
+        """Patterns and weights at `lam`; `place` is its place on the path, for the seed, `limits`
+        are options for this point alone."""
         rng = np.random.default_rng([self._seed, place])
         problem, weights = self._start(lam, rng)
         on_failure = self.on_failure if isinstance(self.problem, CReLU) else "ignore"
-        options = self.options
+        options = self.options | limits
         if "prove" not in options and exact.handles(problem, "exact"):
             options = options | {"prove": "exact"}  # quicker than a search, and a proof besides
         training = generate(

@@ -137,7 +137,7 @@ class Model:
         on_data: Callable[[Sequence[str]], object] | None = None,
         on_iteration: Callable[[Progress], object] | None = None,
         on_round: Callable[[Round], object] | None = None,
-        on_fold: Callable[[int, int], object] | None = None,
+        on_alpha: Callable[[int, int], object] | None = None,
         checkpoint: str | PathLike[str] | None = None,
         **settings: object,
     ) -> Model:
@@ -157,8 +157,8 @@ class Model:
         max_categories : columns with more different texts are left out.
         seed : for the rows held out, the patterns, and the folds.
         on_data : called with the notes on the data, before training.
-        on_iteration, on_round, on_fold : called during training, with the solver's progress, with
-            the rounds of generation, and with the number of folds done and of all folds.
+        on_iteration, on_round, on_alpha : called during training, with the solver's progress, with
+            the rounds of generation, and with the number of strengths compared and planned.
         checkpoint : a file that keeps the run of the solver, as in `cvxnn.solve`; `alpha` has to be
             given, because folds are not kept.
         settings : other parameters of the estimator, such as `n_patterns` or `tol`.
@@ -179,7 +179,7 @@ class Model:
         )
         X, y, weights = data.part(TRAINED)
         kept = None if checkpoint is None else Path(checkpoint)
-        watch = Watch(on_iteration, on_round, on_fold, data.encoder.features, kept)
+        watch = Watch(on_iteration, on_round, on_alpha, data.encoder.features, kept)
         found = train(estimator, X, y, weights, watch)
         model = cls(
             estimator=estimator,

@@ -1,0 +1,225 @@
+"""Penalty strengths compared on folds, all folds in step from the largest strength down.
+
+Every fold follows a path of its own, with gates of its own, and after each strength the scores of
+all folds are known. Small strengths take most of the time of a path, and the best one is seldom
+among them: a grid that nobody gave ends once the mean score has not risen for PATIENCE strengths,
+and goes on below its planned end while the last strength is the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+
+from cvxnn.bounds.base import Units
+from cvxnn.budget import Budget
+from cvxnn.estimators.base import NetworkEstimator, take
+from cvxnn.estimators.generating import generation_of, neurons_of
+from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
+from cvxnn.estimators.rows import Rows, Scaling
+from cvxnn.estimators.targets import Scorer
+from cvxnn.paths import Steps, loss_left
+from cvxnn.solvers.results import Status
+
+if TYPE_CHECKING:
+    from cvxnn.generation.rounds import Round
+
+PATIENCE = 2  # strengths in a row without a better mean score that end the comparison
+EARLIEST = 0.1  # of lambda_max; above it scores may scatter around the constant model's
+FURTHER = 2  # how many times as many strengths as planned there may be
+MIN_LOSS = 1e-3  # a fold ends below this share of the zero model's loss: little is left to fit
+AHEAD = 3  # strengths that folds in other processes are sent ahead by
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Falling strengths.
+
+    given : all of them, if the user gave them.
+    largest, n_planned, ratio : otherwise a geometric sequence below the largest, which may end
+        before its planned number or go on after it.
+    """
+
+    given: tuple[float, ...] = ()
+    largest: float = 0.0
+    n_planned: int = 0
+    ratio: float = 1.0
+
+    @classmethod
+    def below(cls, largest: float, n_planned: int, eps: float) -> Grid:
+        if largest == 0:
+            return cls(given=(1.0,))
+        return cls((), largest, n_planned, eps ** (1 / n_planned))
+
+    @property
+    def length(self) -> int:
+        """How many there are at most."""
+        return len(self.given) or FURTHER * self.n_planned
+
+    @property
+    def planned(self) -> int:
+        return len(self.given) or self.n_planned
+
+    def __getitem__(self, k: int) -> float:
+        return self.given[k] if self.given else self.largest * self.ratio ** (k + 1)
+
+    def end(self, mean: Sequence[float]) -> int | None:
+        """After how many strengths the comparison is over, by their mean scores; None if it is
+        not yet."""
+        if self.given:
+            return len(self.given) if len(mean) >= len(self.given) else None
+        best = -math.inf
+        last = 0  # the place of the best
+        for k, score in enumerate(mean):
+            if score > best:
+                best, last = score, k
+            late = self[k] <= EARLIEST * self.largest
+            if (late and k - last >= PATIENCE) or k + 1 == self.length:
+                return k + 1
+        return None
+
+
+class Scored(NamedTuple):
+    """What one fold gives for one strength: the score on the rows held out, the number of neurons,
+    and these neurons."""
+
+    score: float
+    n_active: int
+    neurons: Neurons | Units | None
+
+
+@dataclass(eq=False)
+class Fold:
+    """One fold on its path.
+
+    posed : the program of its training rows.
+    test, y : the rows held out, and their targets before encoding.
+    fitted : whether there is nothing left to fit; then the last point stands for the rest.
+    out_of_time : whether its time ended before it came to a strength.
+    """
+
+    posed: Posed
+    test: Rows
+    y: np.ndarray
+    steps: Steps
+    points: list[Scored] = field(default_factory=list)
+    fitted: bool = False
+    out_of_time: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """How folds are trained and scored; it may be sent to other processes.
+
+    estimator : the one to be scored; each strength gives a copy of it another network.
+    units : how targets are scaled, in every fold as in the final fit.
+    on_round : called with the rounds of generation.
+    """
+
+    estimator: NetworkEstimator
+    posing: Posing
+    units: Scaling
+    scorer: Scorer
+    on_round: Callable[[Round], object] | None = None
+
+    def begin(self, k: int, train: Rows, test: Rows, y: np.ndarray) -> Fold:
+        """The k-th fold. Each samples its own patterns, so that the choice does not depend on those
+        of one sampling; the first has those of the final fit, which starts from it."""
+        posing = self.posing if k == 0 else self.posing.with_seed_of(k)
+        posed = posing.pose(train.merged(), targets=self.units)
+        estimator = self.estimator
+        options = {} if posing.generates else {"max_iter": estimator.max_iter}
+        steps = Steps(
+            posed.problem,
+            estimator.tol,
+            estimator.solver,
+            {"on_failure": "ignore", **options},
+            generation_of(estimator, posed, self.on_round) if posing.generates else None,
+        )
+        return Fold(posed, test, y, steps)
+
+    def advance(self, fold: Fold, alphas: Sequence[float], seconds: float) -> Fold:
+        """Follow the path of a fold to the next strengths, for so many seconds at most."""
+        clock = Budget(seconds)
+        for alpha in alphas:
+            if fold.fitted:
+                fold.points.append(fold.points[-1])
+                continue
+            solution, _ = fold.steps.to(alpha, None if math.isinf(seconds) else clock.left)
+            if solution.status is Status.INTERRUPTED:
+                raise KeyboardInterrupt  # a choice needs the scores of all folds
+            if solution.status is Status.TIME_LIMIT:
+                fold.out_of_time = True
+                break
+            candidate = copy(self.estimator)
+            take(candidate, Fit(fold.posed, solution))
+            candidate._validated_rows = fold.test.X
+            score = self.scorer(candidate, fold.test.X, fold.y, sample_weight=fold.test.weight)
+            handed_on = neurons_of if self.posing.generates else Neurons.of
+            fold.points.append(Scored(score, solution.n_active, handed_on(solution)))
+            fold.fitted = loss_left(solution) < MIN_LOSS
+        return fold
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The strengths that all folds have reached, and the folds, with a point for each of them."""
+
+    alphas: np.ndarray
+    folds: list[Fold]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """(folds, strengths)."""
+        return np.array([[point.score for point in fold.points] for fold in self.folds])
+
+    @property
+    def n_active(self) -> np.ndarray:
+        return np.array([[point.n_active for point in fold.points] for fold in self.folds])
+
+    @property
+    def out_of_time(self) -> bool:
+        return any(fold.out_of_time for fold in self.folds)
+
+
+def compare(
+    comparison: Comparison,
+    grid: Grid,
+    parts: Sequence[tuple[Rows, Rows, np.ndarray]],
+    *,
+    n_jobs: int | None,
+    clock: Budget,
+    on_alpha: Callable[[int, int], object] | None,
+) -> Outcome:
+    """Compare strengths on folds, given by the rows to train on, the rows to test on, and the
+    targets of the latter. The answer is the same with any number of jobs."""
+    jobs = effective_n_jobs(n_jobs)
+    ahead = 1 if jobs == 1 else AHEAD
+    if jobs > 1:  # which cannot tell
+        comparison = replace(comparison, on_round=None)
+    with Parallel(n_jobs=n_jobs) as parallel:
+        folds = parallel(delayed(comparison.begin)(k, *part) for k, part in enumerate(parts))
+        reached, over = 0, None
+        while over is None:
+            alphas = [grid[k] for k in range(reached, min(reached + ahead, grid.length))]
+            # all that are left may take all the time, so many at once
+            turns = math.ceil(len(folds) / jobs)
+            seconds = clock.left if jobs == 1 else clock.left / turns
+            folds = parallel(delayed(comparison.advance)(fold, alphas, seconds) for fold in folds)
+            reached = min(len(fold.points) for fold in folds)
+            if on_alpha is not None:
+                on_alpha(reached, max(grid.planned, reached))
+            mean = np.mean([[p.score for p in fold.points[:reached]] for fold in folds], axis=0)
+            over = grid.end(mean.tolist())
+            if over is None and any(fold.out_of_time for fold in folds):
+                over = reached
+    for fold in folds:
+        del fold.points[over:]
+        fold.out_of_time &= over == reached
+    return Outcome(np.array([grid[k] for k in range(over)]), folds)
