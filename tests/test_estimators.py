@@ -513,6 +513,51 @@ def test_where_a_grid_ends(mean, end):
     assert Grid(given=(3.0, 2.0, 1.0)).end([3, 2, 1]) == 3
 
 
+@pytest.mark.parametrize("cls", [cvxnn.GatedReLURegressor, cvxnn.ReLURegressorCV])
+def test_learned_scales_favour_the_columns_that_matter(cls):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 6)) * [1.0, 1e3, 1e-3, 1.0, 1e4, 1.0] + 5
+    y = np.abs(X[:, 0] - 5) + (X[:, 1] - 5) / 1e3 + 0.3 * rng.standard_normal(300)
+    test = slice(200, None)
+    model = cls(**FEW, feature_scaling="learned").fit(X[:200], y[:200])
+    factors = model.column_factors_
+    assert factors.shape == (6,)
+    assert np.mean(factors**2) == pytest.approx(1)
+    assert min(factors[:2]) > 1.5 * max(factors[2:])
+    assert model.certificate_.relative_gap <= model.tol
+    assert model.certificate_.scope.endswith("on columns in learned scales")
+    unit = cls(**FEW).fit(X[:200], y[:200])
+    assert unit.column_factors_ is None
+    assert model.score(X[test], y[test]) > unit.score(X[test], y[test])
+
+
+def test_learned_scales_are_those_of_the_derivative():
+    """By differences of the network itself, on columns of unit variance."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((80, 3)), rng.integers(0, 3, 80)
+    X[:, 1] += y
+    first = cvxnn.GatedReLUClassifier(0.02, **FEW).fit(X, y)
+    step = 1e-6 * X.std(axis=0)
+    slopes = [
+        (first.decision_function(X + e) - first.decision_function(X - e)) / 2e-6
+        for e in np.diag(step)
+    ]
+    size = [np.sqrt(np.mean(np.sum((s - s.mean(1, keepdims=True)) ** 2, 1))) for s in slopes]
+    expected = np.maximum(size, 0.1 * max(size))
+    expected /= np.sqrt(np.mean(expected**2))
+    learned = cvxnn.GatedReLUClassifier(0.02, **FEW, feature_scaling="learned").fit(X, y)
+    np.testing.assert_allclose(learned.column_factors_, expected, rtol=1e-2)
+
+
+@pytest.mark.parametrize("settings", [{"scale": False}, {"n_components": 2}])
+def test_learned_scales_need_scaled_columns(settings, diabetes):
+    X, y = diabetes
+    model = cvxnn.GatedReLURegressor(**FEW, feature_scaling="learned", **settings)
+    with pytest.warns(UserWarning, match="feature_scaling is given, but"):
+        model.fit(X, y)
+    assert model.column_factors_ is None
+
+
 def test_one_standard_error_gives_a_larger_alpha(cancer):
     X, y = cancer
     best = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "n_alphas": 8}).fit(X, y)

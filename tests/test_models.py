@@ -171,6 +171,19 @@ def test_parameters_that_are_no_data_are_not_kept(path):
     assert again.verify(table_of("two classes")).agrees
 
 
+@pytest.mark.parametrize("kind", ["relu", "gated"])
+def test_learned_scales_are_kept_and_certified(kind, path):
+    table = table_of("two classes")
+    model = fit(table, kind=kind, feature_scaling="learned")
+    again = through_file(model, path)
+    np.testing.assert_array_equal(again.estimator.column_factors_, model.numbers.factors)
+    assert again.certificate.scope.endswith("on columns in learned scales")
+    assert again.verify(table).agrees
+    other = replace(again, numbers=replace(again.numbers, factors=None))
+    found = other.verify(table)  # the same program, but its scope is another
+    assert not found.agrees
+
+
 # ----------------------------------------------------------------------------- predictions
 
 

@@ -394,7 +394,8 @@ def warn_about_small(
 ) -> None:
     """Warn about columns of X that are not zero, but too small to be scaled."""
     largest = largest_entries(X)
-    small = np.flatnonzero((scale[: len(largest)] == 1) & (largest > 0) & (largest < _TINY_COLUMN))
+    unscaled = np.isclose(scale[: len(largest)], 1, rtol=1e-12, atol=0)
+    small = np.flatnonzero(unscaled & (largest > 0) & (largest < _TINY_COLUMN))
     if len(small) == 0:
         return
     listing = ", ".join(

@@ -118,6 +118,7 @@ def take(estimator: NetworkEstimator, fit: Fit) -> None:
     estimator.network_ = fit.posed.network(solution)
     estimator.certificate_ = fit.posed.certificate(solution.certificate)
     estimator.alpha_ = solution.problem.lam
+    estimator.column_factors_ = fit.posed.numbers.factors
     # neither the dual point nor the evidence: both are as large as the rows, or larger
     kept = np.zeros((0, solution.problem.weight_shape[2]))
     estimator.bound_ = replace(fit.bound, dual=kept, evidence=None)
@@ -140,6 +141,10 @@ def unread_parameters(estimator: NetworkEstimator) -> Iterator[tuple[str, str]]:
         yield "prove", "it is for patterns='generate'"
     if estimator.patterns == "generate" and estimator._problem is CGReLU:
         yield "prove", "a bound over all patterns is for ReLU networks"
+    if not estimator.scale:
+        yield "feature_scaling", "scale=False leaves columns as they are"
+    elif estimator.n_components is not None:
+        yield "feature_scaling", "components have their own scales"
     if getattr(estimator, "alphas", None) is not None:
         yield from ((name, "alphas is the grid itself") for name in ("n_alphas", "eps"))
 
@@ -158,6 +163,7 @@ class NetworkEstimator(BaseEstimator):
     loss: str
     fit_intercept: bool
     scale: bool
+    feature_scaling: str
     n_components: int | None
     gates: GateDistribution | None
     solver: str | Solver
@@ -173,6 +179,7 @@ class NetworkEstimator(BaseEstimator):
     certificate_: Certificate
     bound_: Bound
     alpha_: float
+    column_factors_: np.ndarray | None
     lambda_max_: float
     converged_: bool
     n_iter_: int
@@ -184,6 +191,7 @@ class NetworkEstimator(BaseEstimator):
         "n_patterns": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "scale": ["boolean"],
+        "feature_scaling": [StrOptions({"unit", "learned"})],
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "gates": [None, object],
         "solver": [str, object],
@@ -291,15 +299,8 @@ class NetworkEstimator(BaseEstimator):
         kept those of an earlier fit."""
         if self.scale:
             names = getattr(self, "feature_names_in_", watch.column_names)
-            warn_about_small(rows.X, posed.numbers.columns.spread, names, stacklevel=6)
-        earlier = getattr(self, "_start", None) if self.warm_start else None
-        if self.patterns == "generate":
-            fit = fit_generated(self, posed, watch, usable(posed.problem, earlier, start), clock)
-        else:
-            if isinstance(earlier, Start) and earlier.shape == posed.problem.weight_shape:
-                start = earlier
-            given = None if isinstance(start, Units) else start
-            fit = self._fit_given(posed, watch, given, clock)
+            warn_about_small(rows.X, posed.numbers.unit_spread, names, stacklevel=6)
+        fit = self._fit_posed(posed, watch, clock, start)
         solution, searched = fit.solution, fit.rounds is not None
         if solution.status is Status.INTERRUPTED:
             self._raise_if_repeated()
@@ -332,16 +333,25 @@ class NetworkEstimator(BaseEstimator):
         """The time of a fit, from now on."""
         return Budget(math.inf if self.max_seconds is None else self.max_seconds)
 
-    def _fit_given(
-        self, posed: Posed, watch: Watch, start: Array | Start | None, clock: Budget
+    def _fit_posed(
+        self,
+        posed: Posed,
+        watch: Watch,
+        clock: Budget,
+        start: Array | Start | Units | None = None,
     ) -> Fit:
-        """Solve the program over the patterns that it has."""
+        """Solve a program over the patterns that it has, or over those that are generated."""
+        earlier = getattr(self, "_start", None) if self.warm_start else None
+        if self.patterns == "generate":
+            return fit_generated(self, posed, watch, usable(posed.problem, earlier, start), clock)
+        if isinstance(earlier, Start) and earlier.shape == posed.problem.weight_shape:
+            start = earlier
         solution = solve(
             posed.problem,
             self.solver,
             tol=self.tol,
             max_iter=self.max_iter,
-            warm_start=start,
+            warm_start=None if isinstance(start, Units) else start,
             callback=watch.on_iteration,
             on_failure="ignore",
             checkpoint=watch.checkpoint,

@@ -20,6 +20,7 @@ from joblib import Parallel, delayed, effective_n_jobs
 from cvxnn.bounds.base import Units
 from cvxnn.budget import Budget
 from cvxnn.estimators.base import NetworkEstimator, take
+from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import generation_of, neurons_of
 from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
 from cvxnn.estimators.rows import Rows, Scaling
@@ -87,11 +88,12 @@ class Grid:
 
 class Scored(NamedTuple):
     """What one fold gives for one strength: the score on the rows held out, the number of neurons,
-    and these neurons."""
+    these neurons, and where scales are to be learned what the network says about the columns."""
 
     score: float
     n_active: int
     neurons: Neurons | Units | None
+    factors: np.ndarray | None
 
 
 @dataclass(eq=False)
@@ -118,20 +120,22 @@ class Comparison:
     """How folds are trained and scored; it may be sent to other processes.
 
     estimator : the one to be scored; each strength gives a copy of it another network.
+    posings : of each fold.
     units : how targets are scaled, in every fold as in the final fit.
+    learns_factors : whether networks are asked how much each column matters.
     on_round : called with the rounds of generation.
     """
 
     estimator: NetworkEstimator
-    posing: Posing
+    posings: Sequence[Posing]
     units: Scaling
     scorer: Scorer
+    learns_factors: bool = False
     on_round: Callable[[Round], object] | None = None
 
     def begin(self, k: int, train: Rows, test: Rows, y: np.ndarray) -> Fold:
-        """The k-th fold. Each samples its own patterns, so that the choice does not depend on those
-        of one sampling; the first has those of the final fit, which starts from it."""
-        posing = self.posing if k == 0 else self.posing.with_seed_of(k)
+        """The k-th fold."""
+        posing = self.posings[k]
         posed = posing.pose(train.merged(), targets=self.units)
         estimator = self.estimator
         options = {} if posing.generates else {"max_iter": estimator.max_iter}
@@ -161,8 +165,9 @@ class Comparison:
             take(candidate, Fit(fold.posed, solution))
             candidate._validated_rows = fold.test.X
             score = self.scorer(candidate, fold.test.X, fold.y, sample_weight=fold.test.weight)
-            handed_on = neurons_of if self.posing.generates else Neurons.of
-            fold.points.append(Scored(score, solution.n_active, handed_on(solution)))
+            handed_on = neurons_of if self.posings[0].generates else Neurons.of
+            factors = factors_of(solution) if self.learns_factors else None
+            fold.points.append(Scored(score, solution.n_active, handed_on(solution), factors))
             fold.fitted = loss_left(solution) < MIN_LOSS
         return fold
 

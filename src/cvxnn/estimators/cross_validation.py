@@ -8,7 +8,9 @@ programs have the same gates, and nearly the same rows.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from copy import copy
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import ClassVar, Self
 
@@ -18,6 +20,8 @@ from sklearn.base import _fit_context, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from cvxnn.arrays import Array
+from cvxnn.bounds.base import Units
 from cvxnn.budget import Budget
 from cvxnn.estimators.base import (
     N_PATTERNS,
@@ -28,10 +32,11 @@ from cvxnn.estimators.base import (
     Watch,
     public,
 )
+from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.comparison import Comparison, Grid, Outcome, compare
 from cvxnn.estimators.folds import Folds, Split, default_splits, own_splits
 from cvxnn.estimators.generating import largest_strength
-from cvxnn.estimators.posing import Fit, Neurons
+from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_likelihood
 from cvxnn.patterns import GateDistribution
@@ -89,28 +94,46 @@ class CrossValidated(NetworkEstimator):
         clock = self._clock()
         posing, given, targets = self._read(X, y, sample_weight)
         rows = given.merged()
-        posed = posing.pose(rows)
-        largest = largest_strength(posed, posing.generates)
-        scorer = self._scorer(posing.targets)
         splits = self._splits(given, targets, posing.seed)
-        units = posed.numbers.targets
-        found = compare(
-            Comparison(self._bare(), posing, units, scorer, watch.on_round),
+        parts = [(given.select(train), given.select(test), targets[test]) for train, test in splits]
+        # the choice should not depend on one sampling of patterns; the first fold has that of the
+        # final fit, which starts from it
+        others = [posing.with_seed_of(k) for k in range(1, len(parts))]
+        search = _Search(posing, [posing, *others], rows, parts, clock, watch)
+        found = self._choose(search)
+        if posing.learns_factors:
+            first = self._fit_posed(found.posed, Watch(), clock, found.start)
+            found = self._choose(search.with_factors(factors_of(first.solution), found.factors))
+        self.alphas_, self.cv_scores_ = found.outcome.alphas, found.outcome.scores
+        self.cv_neurons_, self.best_index_ = found.outcome.n_active, found.best
+        self.best_score_ = float(np.mean(self.cv_scores_[:, found.best]))
+        self.scorer_ = self._scorer(posing.targets)
+        return self._solve(found.posed, rows, found.largest, watch, clock, found.start)
+
+    def _choose(self, search: _Search) -> _Choice:
+        """Compare strengths on the folds."""
+        posing, watch = search.posing, search.watch
+        posed = posing.pose(search.rows)
+        largest = largest_strength(posed, posing.generates)
+        comparison = Comparison(
+            self._bare(),
+            search.fold_posings,
+            posed.numbers.targets,
+            self._scorer(posing.targets),
+            posing.learns_factors and posing.factors is None,
+            watch.on_round,
+        )
+        outcome = compare(
+            comparison,
             self._grid(largest),
-            [(given.select(train), given.select(test), targets[test]) for train, test in splits],
+            search.parts,
             n_jobs=self.n_jobs,
-            clock=Budget(FOLDS_SHARE * clock.left),
+            clock=Budget(FOLDS_SHARE * search.clock.left),
             on_alpha=watch.on_alpha,
         )
-        self._check_reached(found)
-        self.alphas_, self.scorer_ = found.alphas, scorer
-        self.cv_scores_, self.cv_neurons_ = found.scores, found.n_active
-        self.best_index_ = best = _choose(self.cv_scores_, self.rule)
-        self.best_score_ = float(np.mean(self.cv_scores_[:, best]))
-        posed = posed.at(float(self.alphas_[best]))
-        neurons = found.folds[0].points[best].neurons
-        start = neurons.weights(posed.problem) if isinstance(neurons, Neurons) else neurons
-        return self._solve(posed, rows, largest, watch, clock, start)
+        self._check_reached(outcome)
+        best = _best(outcome.scores, self.rule)
+        return _Choice(posed.at(float(outcome.alphas[best])), largest, outcome, best)
 
     def _check_reached(self, found: Outcome) -> None:
         """Alphas that some fold has not reached in time are not compared."""
@@ -158,7 +181,58 @@ class CrossValidated(NetworkEstimator):
         return Grid(given=tuple(grid.tolist()))
 
 
-def _choose(scores: np.ndarray, rule: str) -> int:
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """What strengths are compared on.
+
+    posing, fold_posings : of the program of all rows, and of the folds.
+    rows, parts : distinct rows, and for each fold the rows to train on, those to test on, and the
+        targets of these before encoding.
+    """
+
+    posing: Posing
+    fold_posings: Sequence[Posing]
+    rows: Rows
+    parts: Sequence[tuple[Rows, Rows, np.ndarray]]
+    clock: Budget
+    watch: Watch
+
+    def with_factors(self, factors: np.ndarray, of_folds: Sequence[np.ndarray | None]) -> _Search:
+        """The same on columns in the scales that first fits have learned."""
+        posings = zip(self.fold_posings, of_folds, strict=True)
+        return replace(
+            self,
+            posing=self.posing.with_factors(factors),
+            fold_posings=[posing.with_factors(own) for posing, own in posings],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """The program of all rows at the strength that was chosen.
+
+    largest : its lambda_max.
+    best : the place of the strength among those compared.
+    """
+
+    posed: Posed
+    largest: float
+    outcome: Outcome
+    best: int
+
+    @property
+    def start(self) -> Array | Units | None:
+        """Where the fit on all rows starts: from the first fold, which has the same gates."""
+        neurons = self.outcome.folds[0].points[self.best].neurons
+        return neurons.weights(self.posed.problem) if isinstance(neurons, Neurons) else neurons
+
+    @property
+    def factors(self) -> list[np.ndarray | None]:
+        """What the folds have learned about their columns."""
+        return [fold.points[self.best].factors for fold in self.outcome.folds]
+
+
+def _best(scores: np.ndarray, rule: str) -> int:
     """The alpha with the best mean score, or the largest one within a standard error of that."""
     mean = scores.mean(axis=0)
     best = int(np.argmax(mean))
@@ -190,6 +264,7 @@ class _RegressorCV(Regression, CrossValidated):
         huber_delta: float = 1.35,
         fit_intercept: bool = True,
         scale: bool = True,
+        feature_scaling: str = "unit",
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -214,6 +289,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.huber_delta = huber_delta
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.feature_scaling = feature_scaling
         self.n_components = n_components
         self.gates = gates
         self.solver = solver
@@ -248,6 +324,7 @@ class _ClassifierCV(Classification, CrossValidated):
         class_weight: ClassWeight = None,
         fit_intercept: bool = True,
         scale: bool = True,
+        feature_scaling: str = "unit",
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -272,6 +349,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.feature_scaling = feature_scaling
         self.n_components = n_components
         self.gates = gates
         self.solver = solver

@@ -50,6 +50,10 @@ PARAMETERS = {
     Train on columns (and targets of a regression) of zero mean and unit variance. The network
     itself takes raw rows. Columns of sparse matrices are only divided, which keeps their
     zeros.""",
+    "feature_scaling": """{"unit", "learned"}, default="unit"
+    "learned" fits twice. The first fit, on columns of unit variance, says how much each column
+    matters: by the root mean square of the derivative of the network along it. The second fit has
+    columns that are multiplied by that.""",
     "n_components": """int or None, default=None
     Train on so many leading principal components of the columns, scaled or at least centred, which
     is quicker where there are many columns. The network itself takes raw rows, and the certificate
@@ -98,6 +102,7 @@ ATTRIBUTES = {
     "bound_": "Bound on the training problem of the network itself; its `scope` says whether that "
     "is over the given patterns or over all. Without the dual point and the evidence behind it.",
     "alpha_": "The strength that was used.",
+    "column_factors_": "What scaled columns were multiplied by, where that was learned; else None.",
     "lambda_max_": "The smallest strength for which the model is constant over its patterns. With "
     "generated patterns: the highest price at the constant model that a search found, which is a "
     "heuristic and may be too small.",

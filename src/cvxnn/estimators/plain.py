@@ -18,6 +18,7 @@ from cvxnn.estimators.base import (
     Watch,
     public,
 )
+from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import largest_strength
 from cvxnn.estimators.posing import Fit
 from cvxnn.estimators.targets import ClassWeight
@@ -56,6 +57,9 @@ class _Plain(NetworkEstimator):
         posing, given, _ = self._read(X, y, sample_weight)
         rows = given.merged()
         posed = posing.pose(rows, self.alpha)
+        if posing.learns_factors:
+            first = self._fit_posed(posed, Watch(), clock)
+            posed = posing.with_factors(factors_of(first.solution)).pose(rows, self.alpha)
         return self._solve(posed, rows, largest_strength(posed, posing.generates), watch, clock)
 
 
@@ -75,6 +79,7 @@ class _PlainRegressor(Regression, _Plain):
         huber_delta: float = 1.35,
         fit_intercept: bool = True,
         scale: bool = True,
+        feature_scaling: str = "unit",
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -93,6 +98,7 @@ class _PlainRegressor(Regression, _Plain):
         self.huber_delta = huber_delta
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.feature_scaling = feature_scaling
         self.n_components = n_components
         self.gates = gates
         self.solver = solver
@@ -121,6 +127,7 @@ class _PlainClassifier(Classification, _Plain):
         class_weight: ClassWeight = None,
         fit_intercept: bool = True,
         scale: bool = True,
+        feature_scaling: str = "unit",
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -139,6 +146,7 @@ class _PlainClassifier(Classification, _Plain):
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept
         self.scale = scale
+        self.feature_scaling = feature_scaling
         self.n_components = n_components
         self.gates = gates
         self.solver = solver

@@ -3,6 +3,8 @@
     raw rows -> distinct rows -> scaled rows (-> components) -> patterns -> program -> solution
              -> network
 
+Where `feature_scaling` is learned, a first solution says what scaled columns are multiplied by.
+
 The program is posed on columns of zero mean and unit variance and, for regression, on targets of
 that kind, so that `alpha` means the same for all data. The network is mapped back: it takes raw
 rows and gives raw outputs.
@@ -44,6 +46,8 @@ class Posing:
     problem : the class of the program.
     targets : what they mean.
     seed : for the patterns; None for a fitted estimator, whose patterns are already sampled.
+    factors : (d,), what columns of unit variance are multiplied by, where a first fit has learned
+        it.
     The rest are the parameters of the estimator.
     """
 
@@ -54,12 +58,15 @@ class Posing:
     gates: GateDistribution | None
     fit_intercept: bool
     scale: bool
+    feature_scaling: str
     n_components: int | None
     seed: int | None
+    factors: np.ndarray | None = None
 
     @classmethod
     def of_fitted(cls, estimator: NetworkEstimator) -> Posing:
-        return cls._of(estimator, targets_of(estimator), None)
+        posing = cls._of(estimator, targets_of(estimator), None)
+        return posing.with_factors(estimator.column_factors_)
 
     @classmethod
     def of_fit(cls, estimator: NetworkEstimator, targets: Targets) -> Posing:
@@ -77,6 +84,7 @@ class Posing:
             gates=estimator.gates,
             fit_intercept=estimator.fit_intercept,
             scale=estimator.scale,
+            feature_scaling=estimator.feature_scaling,
             n_components=estimator.n_components,
             seed=seed,
         )
@@ -86,6 +94,9 @@ class Posing:
         if self.seed is None:
             return self
         return replace(self, seed=int(np.random.default_rng([self.seed, k]).integers(2**31)))
+
+    def with_factors(self, factors: np.ndarray | None) -> Posing:
+        return replace(self, factors=factors)
 
     def rows(self, X: Matrix | StoredRows, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
         """Raw rows with encoded targets, one for each row given."""
@@ -103,6 +114,7 @@ class Posing:
             columns,
             self.targets.scaling(rows, self.fit_intercept) if self.scale else Scaling.none(outputs),
             self._components(rows, columns),
+            self.factors,
         )
 
     def _column_scaling(self, rows: Rows) -> Scaling:
@@ -111,12 +123,19 @@ class Posing:
         scaling = Scaling.of(rows.X, rows.weight, self.fit_intercept).of_columns()
         if not self.scale:  # components are those of centred columns
             return replace(scaling, spread=np.ones_like(scaling.spread))
+        if self.factors is not None:
+            return replace(scaling, spread=scaling.spread / self.factors)
         return scaling
 
     def _components(self, rows: Rows, columns: Scaling) -> Components | None:
         if self.n_components is None:
             return None
         return Components.of(columns.apply(rows.X), rows.weight, self.n_components)
+
+    @property
+    def learns_factors(self) -> bool:
+        """Whether a first fit is to say how columns are scaled."""
+        return self.feature_scaling == "learned" and self.scale and self.n_components is None
 
     def pose(self, rows: Rows, alpha: float = 1.0, targets: Scaling | None = None) -> Posed:
         """The program of distinct raw rows over sampled patterns, or over those that generation

@@ -198,19 +198,29 @@ class Numbers:
     is computed from them elementwise, so that every machine poses the same program.
 
     row_weight : (n,), the shares of merged rows in the loss.
-    columns, targets : how both are scaled.
+    columns, targets : how both are scaled; with `factors`, columns are so by them as well.
     components : of the scaled columns, where a program is posed on these.
+    factors : (d,), what columns of unit variance were multiplied by, where that was learned.
     """
 
     row_weight: np.ndarray
     columns: Scaling
     targets: Scaling
     components: Components | None = None
+    factors: np.ndarray | None = None
 
     @property
     def scope(self) -> str:
         """What a certificate says of the columns, beside the program itself."""
+        if self.factors is not None:
+            return " on columns in learned scales"
         return "" if self.components is None else f" on {self.components.words}"
+
+    @property
+    def unit_spread(self) -> np.ndarray:
+        """What raw columns are divided by to have unit variance."""
+        spread = self.columns.spread
+        return spread if self.factors is None else spread * self.factors
 
     def with_weights_of(self, problem: Problem) -> Numbers:
         """The same, with the row weights that the loss of a program has."""

@@ -67,6 +67,8 @@ def _arrays(model: Model) -> dict[str, np.ndarray]:
             "target_mean": model.numbers.targets.mean,
             "target_spread": model.numbers.targets.spread,
         }
+        if model.numbers.factors is not None:
+            arrays["column_factors"] = model.numbers.factors
         components = model.numbers.components
         if components is not None:
             arrays |= {

@@ -117,6 +117,7 @@ def _restored_estimator(
         certificate_=certificate,
         bound_=Bound.of_certificate(certificate),
         alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
+        column_factors_=content.arrays.get("column_factors"),
         lambda_max_=check_number(fitted["lambda_max"], "lambda_max", minimum=0),
         converged_=check_flag(fitted["converged"], "converged"),
         n_iter_=check_integer(fitted["n_iter"], "n_iter", minimum=0),
@@ -170,8 +171,10 @@ def _restored_numbers(
         "target_mean": outputs,
         "target_spread": outputs,
     }
+    if "column_factors" in arrays:
+        lengths["column_factors"] = n_features
     found = {k: _finite(_array(arrays, k, np.float64, m), k) for k, m in lengths.items()}
-    for name in ("row_weight", "column_spread", "target_spread"):
+    for name in found.keys() - {"column_mean", "target_mean"}:
         if not np.all(found[name] > 0):
             raise ValueError(f"{name} must be positive")
     return Numbers(
@@ -179,6 +182,7 @@ def _restored_numbers(
         Scaling(found["column_mean"], found["column_spread"]),
         Scaling(found["target_mean"], found["target_spread"]),
         None if n_components is None else _restored_components(arrays, n_features, n_components),
+        found.get("column_factors"),
     )
 
 
