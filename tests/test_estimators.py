@@ -549,6 +549,30 @@ def test_learned_scales_are_those_of_the_derivative():
     np.testing.assert_allclose(learned.column_factors_, expected, rtol=1e-2)
 
 
+@pytest.mark.parametrize("cls", [cvxnn.ReLUClassifierCV, cvxnn.GatedReLUClassifierCV])
+def test_the_mean_of_the_networks_of_all_rows_and_of_the_folds(cls, cancer):
+    X, y = cancer
+    plain = cls(**QUICK_CV).fit(X, y)
+    model = cls(**QUICK_CV, average=True).fit(X, y)
+    assert model.alpha_ == plain.alpha_
+    first, *others = model.members_
+    assert len(others) == 3
+    np.testing.assert_array_equal(first.network.W1, plain.network_.W1)
+    assert first.certificate == plain.certificate_ == model.certificate_
+    for member in others:
+        assert member.certificate.relative_gap <= model.tol
+        assert member.n_rows < first.n_rows
+    mean = np.mean([member.network.predict(X) for member in model.members_], axis=0)
+    np.testing.assert_allclose(model.decision_function(X), mean, atol=1e-10)
+
+
+def test_a_fold_without_rows_of_a_class_is_not_part_of_the_mean():
+    X, y = load_iris(return_X_y=True)
+    folds = [(np.flatnonzero(y < 2), np.flatnonzero(y == 1)), *KFold(2, shuffle=True).split(X)]
+    model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": folds}, average=True).fit(X, y)
+    assert [member.n_rows > 60 for member in model.members_] == [True] * 3
+
+
 @pytest.mark.parametrize("settings", [{"scale": False}, {"n_components": 2}])
 def test_learned_scales_need_scaled_columns(settings, diabetes):
     X, y = diabetes

@@ -105,6 +105,37 @@ def test_the_way_to_a_network_and_back_keeps_predictions_and_value(case):
     np.testing.assert_allclose(V, U[live], atol=1e-12)
 
 
+@pytest.mark.parametrize("weights", [None, [1.0, 0.0, 3.0]])
+@pytest.mark.parametrize("kind", ["gated", "relu"])
+def test_the_mean_of_networks_is_one_network(kind, weights):
+    X = np.random.default_rng(1).standard_normal((20, 3))
+    networks = [
+        random_network(seed, m=seed + 2, bias=seed > 0, b2=[0.5, seed] if seed < 2 else None)
+        for seed in range(3)
+    ]
+    if kind == "relu":
+        networks = [cvxnn.ReLUNetwork(W1=n.W1, b1=n.b1, W2=n.W2, b2=n.b2) for n in networks]
+    mean = type(networks[0]).mean(networks, weights)
+    assert mean.n_neurons == 2 + 3 + 4
+    outputs = [network.predict(X) for network in networks]
+    np.testing.assert_allclose(mean.predict(X), np.average(outputs, axis=0, weights=weights))
+
+
+def test_networks_that_differ_have_no_mean():
+    network = random_network()
+    with pytest.raises(ValueError, match="have no mean"):
+        GatedReLUNetwork.mean([network, random_network(C=1)])
+    with pytest.raises(ValueError, match="have no mean"):
+        GatedReLUNetwork.mean([network, dataclasses.replace(network, strict=True)])
+    with pytest.raises(TypeError, match="must be of the kind GatedReLUNetwork"):
+        GatedReLUNetwork.mean([])
+    with pytest.raises(TypeError, match="must be of the kind ReLUNetwork"):
+        cvxnn.ReLUNetwork.mean([network])
+    for weights in ([-1.0, 2.0], [0.0, 0.0]):
+        with pytest.raises(ValueError, match="weights must not be negative"):
+            GatedReLUNetwork.mean([network, network], weights)
+
+
 @quick
 @given(seed=st.integers(0, 2**32), C=st.integers(1, 3), bias=st.booleans())
 def test_any_network_has_convex_weights_of_no_higher_value(seed, C, bias):

@@ -12,9 +12,10 @@ not penalised, and is kept apart from convex weights.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +30,7 @@ from cvxnn.validation import (
     check_flag,
     check_number,
     check_targets,
+    check_vector,
 )
 
 if TYPE_CHECKING:
@@ -132,6 +134,40 @@ class TwoLayerNetwork(ABC):
         Z = self.predict(data).reshape(targets.shape)
         first, second = self._layer_norms()
         return fit.value(Z) + 0.5 * lam * float(np.sum(first**2) + np.sum(second**2))
+
+    @classmethod
+    def mean(cls, networks: Sequence[Self], weights: ArrayLike | None = None) -> Self:
+        """The network whose outputs are the mean of those of several networks of this kind, or
+        their mean with these weights, scaled to a sum of one. Their neurons stand side by side."""
+        if not networks or not all(type(network) is cls for network in networks):
+            raise TypeError(f"networks must be of the kind {cls.__name__}, at least one")
+        first = networks[0]
+        same = (first.n_features, first.n_outputs, *(getattr(first, f) for f in cls.flags))
+        for other in networks[1:]:
+            its = (other.n_features, other.n_outputs, *(getattr(other, f) for f in cls.flags))
+            if its != same:
+                raise ValueError(f"{other!r} and {first!r} have no mean: they differ in shape")
+        shares = np.ones(len(networks))
+        if weights is not None:
+            shares = check_vector(weights, "weights", len(networks))
+        if np.any(shares < 0) or not shares.sum() > 0:
+            raise ValueError("weights must not be negative, and not all zero")
+        pairs = list(zip(networks, shares / shares.sum(), strict=True))
+        own: dict[str, Any] = {
+            name: np.concatenate([getattr(network, name) for network in networks], axis=-1)
+            for name in cls.arrays
+            if name not in TwoLayerNetwork.arrays  # the gates
+        }
+        biased = any(network.b1 is not None for network in networks)
+        lifted = any(network.b2 is not None for network in networks)
+        return replace(
+            first,
+            W1=np.concatenate([network.W1 for network in networks]),
+            b1=np.concatenate([_or_zeros(n.b1, n.n_neurons) for n in networks]) if biased else None,
+            W2=np.concatenate([share * network.W2 for network, share in pairs]),
+            b2=sum(s * _or_zeros(n.b2, n.n_outputs) for n, s in pairs) if lifted else None,
+            **own,
+        )
 
     def balanced(self) -> Self:
         """The same function with ||W1_j|| = ||W2_j||_1 for every neuron, where the weight decay
@@ -407,6 +443,10 @@ class ReLUNetwork(TwoLayerNetwork):
         pre = self._pre_activations(X)
         tied = np.abs(pre) <= _TIE * size
         return (pre > 0) | tied, tied
+
+
+def _or_zeros(bias: np.ndarray | None, length: int) -> np.ndarray:
+    return np.zeros(length) if bias is None else bias
 
 
 def _norms(U: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ from cvxnn.certificates import Certificate
 from cvxnn.estimators.docs import describe
 from cvxnn.estimators.generating import fit_generated, neurons_of, time_for_a_fit, usable
 from cvxnn.estimators.placement import place
-from cvxnn.estimators.posing import Fit, Posed, Posing
+from cvxnn.estimators.posing import Fit, Member, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import (
     ClassWeight,
@@ -176,6 +176,7 @@ class NetworkEstimator(BaseEstimator):
     random_state: Seed
 
     network_: TwoLayerNetwork
+    members_: tuple[Member, ...]
     certificate_: Certificate
     bound_: Bound
     alpha_: float

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
+from cvxnn.arrays import Array
 from cvxnn.bounds.base import Units
 from cvxnn.budget import Budget
 from cvxnn.estimators.base import NetworkEstimator, take
@@ -24,7 +25,7 @@ from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import generation_of, neurons_of
 from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
 from cvxnn.estimators.rows import Rows, Scaling
-from cvxnn.estimators.targets import Scorer
+from cvxnn.estimators.targets import Labels, Scorer
 from cvxnn.paths import Steps, loss_left
 from cvxnn.solvers.results import Status
 
@@ -113,6 +114,17 @@ class Fold:
     points: list[Scored] = field(default_factory=list)
     fitted: bool = False
     out_of_time: bool = False
+
+    @property
+    def has_all_classes(self) -> bool:
+        """Whether its training rows have rows of every class; true for values."""
+        Y = self.posed.problem.loss.Y
+        return not isinstance(self.posed.targets, Labels) or bool(np.all(np.ptp(Y, axis=0) > 0))
+
+    def start(self, k: int) -> Array | Units | None:
+        """What a fit at the k-th strength starts from."""
+        neurons = self.points[k].neurons
+        return neurons.weights(self.posed.problem) if isinstance(neurons, Neurons) else neurons
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from numbers import Integral, Real
 from typing import ClassVar, Self
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from sklearn.base import _fit_context, is_classifier
 from sklearn.metrics import check_scoring
@@ -36,7 +37,7 @@ from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.comparison import Comparison, Grid, Outcome, compare
 from cvxnn.estimators.folds import Folds, Split, default_splits, own_splits
 from cvxnn.estimators.generating import largest_strength
-from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
+from cvxnn.estimators.posing import Fit, Member, Neurons, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_likelihood
 from cvxnn.patterns import GateDistribution
@@ -57,6 +58,7 @@ class CrossValidated(NetworkEstimator):
     cv: Folds
     scoring: str | Scorer | None
     rule: str
+    average: bool
     n_jobs: int | None
 
     alphas_: np.ndarray
@@ -73,6 +75,7 @@ class CrossValidated(NetworkEstimator):
         "cv": ["cv_object"],
         "scoring": [None, str, callable],
         "rule": [StrOptions({"best", "one_se"})],
+        "average": ["boolean"],
         "n_jobs": [None, Integral],
     }
 
@@ -108,7 +111,26 @@ class CrossValidated(NetworkEstimator):
         self.cv_neurons_, self.best_index_ = found.outcome.n_active, found.best
         self.best_score_ = float(np.mean(self.cv_scores_[:, found.best]))
         self.scorer_ = self._scorer(posing.targets)
-        return self._solve(found.posed, rows, found.largest, watch, clock, found.start)
+        fit = self._solve(found.posed, rows, found.largest, watch, clock, found.start)
+        if self.average:
+            self._take_mean(fit, found, clock)
+        return fit
+
+    def _take_mean(self, fit: Fit, found: _Choice, clock: Budget) -> None:
+        """Take the mean of the network of all rows and of those of the folds. A fold whose training
+        rows lack a class says nothing about it, and is left out."""
+        estimator = self._bare()
+        alpha = fit.solution.problem.lam
+        fits = Parallel(n_jobs=self.n_jobs)(
+            delayed(estimator._fit_posed)(
+                fold.posed.at(alpha), Watch(), clock, fold.start(found.best)
+            )
+            for fold in found.outcome.folds
+            if fold.has_all_classes
+        )
+        self.members_ = tuple(Member.of(one) for one in (fit, *fits))
+        networks = [member.network for member in self.members_]
+        self.network_ = type(networks[0]).mean(networks)
 
     def _choose(self, search: _Search) -> _Choice:
         """Compare strengths on the folds."""
@@ -257,6 +279,7 @@ class _RegressorCV(Regression, CrossValidated):
         cv: Folds = None,
         scoring: str | Scorer | None = None,
         rule: str = "best",
+        average: bool = False,
         n_jobs: int | None = None,
         patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
@@ -282,6 +305,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.cv = cv
         self.scoring = scoring
         self.rule = rule
+        self.average = average
         self.n_jobs = n_jobs
         self.patterns = patterns
         self.n_patterns = n_patterns
@@ -317,6 +341,7 @@ class _ClassifierCV(Classification, CrossValidated):
         cv: Folds = None,
         scoring: str | Scorer | None = None,
         rule: str = "best",
+        average: bool = False,
         n_jobs: int | None = None,
         patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
@@ -342,6 +367,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.cv = cv
         self.scoring = scoring
         self.rule = rule
+        self.average = average
         self.n_jobs = n_jobs
         self.patterns = patterns
         self.n_patterns = n_patterns

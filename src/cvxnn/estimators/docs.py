@@ -28,6 +28,10 @@ PARAMETERS = {
     "rule": """{"best", "one_se"}, default="best"
     The alpha with the best mean score, or the largest alpha whose mean score is within one
     standard error of it.""",
+    "average": """bool, default=False
+    Predict by the mean of the network of all rows and of the networks of the folds, all at the
+    chosen strength. The mean is one network again, with the neurons of all of them. Each of these
+    networks is certified, in `members_`; the mean is not.""",
     "n_jobs": """int or None, default=None
     Number of folds to run at the same time, through joblib; results do not depend on it.""",
     "patterns": """{"sample", "generate"}, default="sample"
@@ -98,6 +102,8 @@ LOSS = {
 }
 ATTRIBUTES = {
     "network_": "ReLUNetwork or GatedReLUNetwork, for raw rows and raw outputs.",
+    "members_": "With `average`: the networks whose mean `network_` is, each with its certificate "
+    "and the number of its rows; that of all rows first, then those of the folds.",
     "certificate_": "Certificate of the convex program over its patterns, on scaled data.",
     "bound_": "Bound on the training problem of the network itself; its `scope` says whether that "
     "is over the given patterns or over all. Without the dual point and the evidence behind it.",
@@ -120,7 +126,14 @@ ATTRIBUTES = {
     "classes_": "The labels.",
     "n_features_in_, feature_names_in_": "Number and names of the columns.",
 }
-CV_ONLY = {"alphas_", "cv_scores_", "cv_neurons_", "best_index_, best_score_", "scorer_"}
+CV_ONLY = {
+    "members_",
+    "alphas_",
+    "cv_scores_",
+    "cv_neurons_",
+    "best_index_, best_score_",
+    "scorer_",
+}
 
 
 def describe(kind: str, parameters: list[str], *, classifier: bool) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -228,6 +228,21 @@ class Fit:
         if not bound.over_all_patterns:
             return bound
         return replace(bound, scope=bound.scope + self.posed.numbers.scope)
+
+
+class Member(NamedTuple):
+    """A network that a mean of networks is made of, for raw rows and raw outputs, with the
+    certificate of its program and the number of rows that it was trained on."""
+
+    network: TwoLayerNetwork
+    certificate: Certificate
+    n_rows: int
+
+    @classmethod
+    def of(cls, fit: Fit) -> Member:
+        certificate = fit.posed.certificate(fit.solution.certificate)
+        n_rows = fit.solution.problem.patterns.n_samples
+        return cls(fit.posed.network(fit.solution), certificate, n_rows)
 
 
 @dataclass(frozen=True, eq=False)
