@@ -566,13 +566,6 @@ def test_the_mean_of_the_networks_of_all_rows_and_of_the_folds(cls, cancer):
     np.testing.assert_allclose(model.decision_function(X), mean, atol=1e-10)
 
 
-def test_a_fold_without_rows_of_a_class_is_not_part_of_the_mean():
-    X, y = load_iris(return_X_y=True)
-    folds = [(np.flatnonzero(y < 2), np.flatnonzero(y == 1)), *KFold(2, shuffle=True).split(X)]
-    model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": folds}, average=True).fit(X, y)
-    assert [member.n_rows > 60 for member in model.members_] == [True] * 3
-
-
 @pytest.mark.parametrize("settings", [{"scale": False}, {"n_components": 2}])
 def test_learned_scales_need_scaled_columns(settings, diabetes):
     X, y = diabetes

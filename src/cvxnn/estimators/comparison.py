@@ -25,7 +25,7 @@ from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import generation_of, neurons_of
 from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
 from cvxnn.estimators.rows import Rows, Scaling
-from cvxnn.estimators.targets import Labels, Scorer
+from cvxnn.estimators.targets import Scorer
 from cvxnn.paths import Steps, loss_left
 from cvxnn.solvers.results import Status
 
@@ -115,16 +115,12 @@ class Fold:
     fitted: bool = False
     out_of_time: bool = False
 
-    @property
-    def has_all_classes(self) -> bool:
-        """Whether its training rows have rows of every class; true for values."""
-        Y = self.posed.problem.loss.Y
-        return not isinstance(self.posed.targets, Labels) or bool(np.all(np.ptp(Y, axis=0) > 0))
-
-    def start(self, k: int) -> Array | Units | None:
-        """What a fit at the k-th strength starts from."""
+    def start(self, k: int, posed: Posed | None = None) -> Array | Units | None:
+        """What a fit at the k-th strength starts from, that of this fold or of another program with
+        the same gates."""
         neurons = self.points[k].neurons
-        return neurons.weights(self.posed.problem) if isinstance(neurons, Neurons) else neurons
+        problem = (self.posed if posed is None else posed).problem
+        return neurons.weights(problem) if isinstance(neurons, Neurons) else neurons
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.comparison import Comparison, Grid, Outcome, compare
 from cvxnn.estimators.folds import Folds, Split, default_splits, own_splits
 from cvxnn.estimators.generating import largest_strength
-from cvxnn.estimators.posing import Fit, Member, Neurons, Posed, Posing
+from cvxnn.estimators.posing import Fit, Member, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_likelihood
 from cvxnn.patterns import GateDistribution
@@ -117,8 +117,7 @@ class CrossValidated(NetworkEstimator):
         return fit
 
     def _take_mean(self, fit: Fit, found: _Choice, clock: Budget) -> None:
-        """Take the mean of the network of all rows and of those of the folds. A fold whose training
-        rows lack a class says nothing about it, and is left out."""
+        """Take the mean of the network of all rows and of those of the folds."""
         estimator = self._bare()
         alpha = fit.solution.problem.lam
         fits = Parallel(n_jobs=self.n_jobs)(
@@ -126,7 +125,6 @@ class CrossValidated(NetworkEstimator):
                 fold.posed.at(alpha), Watch(), clock, fold.start(found.best)
             )
             for fold in found.outcome.folds
-            if fold.has_all_classes
         )
         self.members_ = tuple(Member.of(one) for one in (fit, *fits))
         networks = [member.network for member in self.members_]
@@ -245,8 +243,7 @@ class _Choice:
     @property
     def start(self) -> Array | Units | None:
         """Where the fit on all rows starts: from the first fold, which has the same gates."""
-        neurons = self.outcome.folds[0].points[self.best].neurons
-        return neurons.weights(self.posed.problem) if isinstance(neurons, Neurons) else neurons
+        return self.outcome.folds[0].start(self.best, self.posed)
 
     @property
     def factors(self) -> list[np.ndarray | None]:
