@@ -514,11 +514,12 @@ class _Output:
     def _certify(self, known: np.ndarray | None = None) -> None:
         """Bound the optimal value with theta and all blocks; `known` are dual rows of the working
         set that may be shorter than those found here."""
-        rows = self.blocks.all_correlations(self.theta, self.lam, known, self.sigma)
+        rough = self.gap > ROUGHLY * self.objective  # else this point will be close as well
+        rows = self.blocks.all_correlations(self.theta, self.lam, known, self.sigma, rough)
         bound = self._measure(rows)
         close = self.objective - bound <= ROUGHLY * self.objective
         on_the_way = self.lam > self.target  # which only asks for the blocks that come in next
-        if self.blocks.constrained and (close or on_the_way):
+        if self.blocks.constrained and rough and (close or on_the_way):
             self.blocks.shorten(rows, self.lam, few=not close)
             bound = self._measure(rows)
         if bound > self.lower_bound:
