@@ -56,6 +56,7 @@ FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||
 GROWTH = 5.0  # of sigma, at most
 MAX_STEPS, FEW_STEPS = 12, 8  # Newton steps for one proximal point; how many let sigma grow
 INEXACT = 3.0  # error of a proximal point, relative to its distance from the centre
+PRECISION = 0.3  # of a Newton step, in the same units: a tenth of what ends the steps
 STEP_AGAIN = 8.0  # times the last step length, at most 1, is tried first
 SMALL = 1e-4  # curvature of the loss, relative to the largest, that is left to the model
 MIN_TAIL = 1e-4  # curvature of Huber's tails, relative to its middle
@@ -460,7 +461,7 @@ class _Output:
             solved = gap <= enough * self.objective or error <= INEXACT * moved
             if solved or n_steps == MAX_STEPS:
                 break
-            precision = min(0.1, 0.1 * moved / max(error, 1e-300))
+            precision = min(0.1, PRECISION * moved / max(error, 1e-300))
             line = inner.line(Place(*point[:3]), root, inner.linearise(point), residual, precision)
             point, self._step = line.search(point, self._step)
             yield
