@@ -651,3 +651,39 @@ def test_few_proximal_points_along_a_path():
     assert points.complete
     assert max(points.relative_gaps) <= 1e-4
     assert sum(len(point.history) for point in points) <= 60
+
+
+@pytest.fixture
+def cone_blocks():
+    problem = make("relu", *make_data(40, 4))
+    part = make_blocks(problem, 1).parts[0]
+    assert isinstance(part, ConeBlocks)
+    return problem.cones, part
+
+
+def test_rows_are_projected_again_only_where_lifting_moves_them(cone_blocks, monkeypatch):
+    cones, part = cone_blocks
+    rng = np.random.default_rng(0)
+    every = np.arange(part.size) % part.p
+    inside = cones.project(rng.standard_normal((part.size, part.d)), every)[0]
+    blocks = np.flatnonzero(np.linalg.norm(inside, axis=1) > 0.1)
+    inside, pattern = inside[blocks], every[blocks]
+    outside = inside + 1e-3 * rng.standard_normal(inside.shape)
+    nearest, lifted = cones.project(outside, pattern)[0], part.lift(blocks, outside)
+    assert cones.proven_inside(lifted, pattern).all()
+    np.testing.assert_allclose(lifted, nearest, atol=1e-8)
+    assert np.abs(cones.lift(outside, pattern) - nearest).max() > 1e-4  # not by lifting alone
+    monkeypatch.setattr(type(cones), "project", None)
+    np.testing.assert_allclose(part.lift(blocks, inside), inside, atol=1e-8)
+
+
+def test_rows_that_are_not_rough_are_as_short_as_they_can_be(cone_blocks):
+    cones, part = cone_blocks
+    theta = np.random.default_rng(0).standard_normal(part.n)
+    part.set_work(np.array([0]), 1.0)
+    lam = 0.2 * np.linalg.norm(part.all_correlations(theta, np.inf, None, 1.0), axis=1).max()
+    rows = part.all_correlations(theta, lam, None, 1.0, rough=False)
+    exact = cones.project(part._correlations, np.arange(part.size) % part.p)[0]
+    large = np.linalg.norm(rows, axis=1) > lam
+    assert large.any()
+    np.testing.assert_allclose(rows[large], exact[large], atol=1e-8)

@@ -171,10 +171,8 @@ def prove(
         objective = problem.loss.value(Z) + problem.penalty.value(U)
         zero_objective = problem.loss.zero_value
     else:
-        objective = proofs.objective_above(problem, to_numpy(U), Z, bias)
+        objective, network_objective = proofs.objectives_above(problem, to_numpy(U), Z, bias)
         zero_objective = proofs.zero_objective_above(problem)
-        if proofs.has_cones(problem):
-            network_objective = proofs.network_objective_above(problem, to_numpy(U), bias)
     bounds = _Bounds(problem, U, unproven, precise)
     bound = None
     if not bounded:

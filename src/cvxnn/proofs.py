@@ -107,14 +107,22 @@ def obstacles(problem: Problem) -> tuple[str, ...]:
 # -- the upper end
 
 
-def objective_above(problem: Problem, U: np.ndarray, Z: Array, bias: np.ndarray | None) -> float:
-    """Above f(M U + 1 bias') + g(U), for Z = fl(M U)."""
-    predictions = Ball(to_numpy(Z), _prediction_error(problem, U))
-    return _total(problem, U, predictions, bias)
+def objectives_above(
+    problem: Problem, U: np.ndarray, Z: Array, bias: np.ndarray | None
+) -> tuple[float, float | None]:
+    """Above f(M U + 1 bias') + g(U), for Z = fl(M U); and with cones what `network_objective_above`
+    finds, of which nearly all is the same."""
+    error, penalty = _prediction_error(problem, U), problem.penalty.value_above(U)
+
+    def above(predictions: np.ndarray) -> float:
+        return _with_margin(problem.loss.value_above(Ball(predictions, error), bias) + penalty)
+
+    network = above(problem.network_predictions(U)) if has_cones(problem) else None
+    return above(to_numpy(Z)), network
 
 
 def zero_objective_above(problem: Problem) -> float:
-    """The objective of the zero weights, as `objective_above` computes it."""
+    """The objective of the zero weights, as `objectives_above` computes it."""
     Z = array_namespace(problem.loss.Y).zeros_like(double(problem.loss.Y))
     bias = problem.loss.intercept(Z) if problem.output_bias else None
     return _with_margin(problem.loss.value_above(Ball(to_numpy(Z)), bias))
@@ -124,10 +132,6 @@ def network_objective_above(problem: CReLU, U: np.ndarray, bias: np.ndarray | No
     """Above f(sum +-(X v)_+ + 1 bias') + g(U), which knows no patterns. A ReLU magnifies no error,
     so that of the predictions is the same."""
     predictions = Ball(problem.network_predictions(U), _prediction_error(problem, U))
-    return _total(problem, U, predictions, bias)
-
-
-def _total(problem: Problem, U: np.ndarray, predictions: Ball, bias: np.ndarray | None) -> float:
     return _with_margin(
         problem.loss.value_above(predictions, bias) + problem.penalty.value_above(U)
     )
@@ -273,13 +277,14 @@ def _with_multipliers(
     large, active = problem.project_correlation(rows, Theta, start)
     multipliers = problem.multipliers_of(large, active)
     where, row, gamma = multipliers
-    blocks, position = np.unique(where, return_inverse=True)
+    blocks, first, counts = np.unique(where, return_index=True, return_counts=True)
     if len(blocks):
         signs = problem.cones.signs[problem.pattern_of_block[where], row]
-        shape = (len(blocks), problem.operator.n)
-        signed = csr_array((signs * gamma, (position, row)), shape=shape)
+        shape, edges = (len(blocks), problem.operator.n), np.append(first, len(where))
+        # they come block by block; the rows are copied because SciPy sorts them in place
+        signed = csr_array((signs * gamma, row.copy(), edges), shape=shape)
         X = problem.operator_double.rows()
-        steps = int(np.max(np.bincount(position))) + 3
+        steps = int(counts.max()) + 3
         size = up(np.abs(rows[blocks]) + abs(signed) @ abs(X), steps)
         rows[blocks] = rows[blocks] + signed @ X
         errors[blocks] = up(errors[blocks] + slack(steps) * size, 2) + steps * TINY

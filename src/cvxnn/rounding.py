@@ -59,7 +59,7 @@ def tree_sum(x: np.ndarray, axis: int | None = None) -> np.ndarray:
     """The sum along an axis, or of everything, by halves: log2 of the length roundings a term."""
     if axis is None:
         x, axis = x.reshape(-1), 0
-    x = np.moveaxis(x, axis, 0)
+    x = np.moveaxis(x, axis, 0) if axis else x
     if x.shape[0] == 0:
         return np.zeros(x.shape[1:])
     while x.shape[0] > 1:

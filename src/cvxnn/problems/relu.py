@@ -292,7 +292,7 @@ class CReLU(ConvexProblem):
             np.maximum.at(limit, large[part] % C, project(part, rough=False))
 
     def multipliers_of(self, blocks: np.ndarray, active: ActiveRows) -> Multipliers:
-        """Multipliers of the rows of X from those of unit rows."""
+        """Multipliers of the rows of X from those of unit rows, block by block."""
         used = np.arange(active.rows.shape[1]) < active.count[:, None]
         used &= active.gamma > 0
         at, place = np.nonzero(used)

@@ -43,6 +43,8 @@ from cvxnn.solvers.newton.systems import (
 )
 from cvxnn.threads import cached_property
 
+LIFTED = 1e-9  # by how much of its length a row may be moved over rounding without further ado
+
 # Active rows of the last projections: of points of the working set, and of correlations.
 Memory: TypeAlias = tuple[ActiveRows, ActiveRows]
 
@@ -108,10 +110,16 @@ class GatedBlocks:
         return False
 
     def all_correlations(
-        self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
+        self,
+        theta: np.ndarray,
+        lam: float,
+        known: np.ndarray | None,
+        sigma: float,
+        rough: bool = True,
     ) -> np.ndarray:
         """What the dual constraint bounds by lam for all blocks: (n,) -> (size, d). `known` are
-        such rows of the working set, see `dual_rows`."""
+        such rows of the working set, see `dual_rows`. Those that exceed lam may be a little longer
+        than they need be if that is `rough`, see `shorten`."""
         self._correlations = -self.operator.adjoint(theta[:, None])[:, :, 0]
         return self._correlations
 
@@ -216,9 +224,14 @@ class ConeBlocks(GatedBlocks):
         return self.d >= WIDE
 
     def all_correlations(
-        self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
+        self,
+        theta: np.ndarray,
+        lam: float,
+        known: np.ndarray | None,
+        sigma: float,
+        rough: bool = True,
     ) -> np.ndarray:
-        # any multipliers bound the projections from above: here within a few per cent
+        # any multipliers bound the projections from above: rough ones within a few per cent
         rows = super().all_correlations(theta, lam, known, sigma)
         self._correlations = np.concatenate([rows, -rows])
         if known is not None:
@@ -232,7 +245,7 @@ class ConeBlocks(GatedBlocks):
         if known is not None:
             sizes[self.work] = row_norms(known)
             rows[self.work] = known
-        self._project_correlations(rows, np.flatnonzero(sizes > lam), lam, rough=True)
+        self._project_correlations(rows, np.flatnonzero(sizes > lam), lam, rough)
         return rows
 
     def _first_lam(self, rows: np.ndarray, sizes: np.ndarray, lam: float) -> float:
@@ -327,8 +340,15 @@ class ConeBlocks(GatedBlocks):
         return FaceSystem(scale, sigma, columns)
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        # They are projections, to a precision that depends on the points that were projected, and
+        # are projected again only where that shows.
         pattern = blocks % self.p
-        return self.cones.lift(self.cones.project(rows, pattern)[0], pattern)
+        lifted = self.cones.lift(rows, pattern)
+        far = np.flatnonzero(row_norms(lifted - rows) > LIFTED * row_norms(rows))
+        if len(far):
+            again = self.cones.project(rows[far], pattern[far])[0]
+            lifted[far] = self.cones.lift(again, pattern[far])
+        return lifted
 
 
 class JointBlocks:
@@ -387,10 +407,17 @@ class JointBlocks:
         return self.parts[0].dear
 
     def all_correlations(
-        self, theta: np.ndarray, lam: float, known: np.ndarray | None, sigma: float
+        self,
+        theta: np.ndarray,
+        lam: float,
+        known: np.ndarray | None,
+        sigma: float,
+        rough: bool = True,
     ) -> np.ndarray:
         rows = [
-            part.all_correlations(theta[:, k], lam, None if known is None else known[at], sigma)
+            part.all_correlations(
+                theta[:, k], lam, None if known is None else known[at], sigma, rough
+            )
             for k, (part, at) in enumerate(self._zip())
         ]
         return np.concatenate(rows)

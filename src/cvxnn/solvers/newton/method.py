@@ -56,6 +56,7 @@ FIRST_SIGMA, MAX_SIGMA = 4.0, 1e14  # in units of the curvature of f* over ||X||
 GROWTH = 5.0  # of sigma, at most
 MAX_STEPS, FEW_STEPS = 12, 8  # Newton steps for one proximal point; how many let sigma grow
 INEXACT = 3.0  # error of a proximal point, relative to its distance from the centre
+PRECISION = 0.3  # of a Newton step, in the same units: a tenth of what ends the steps
 STEP_AGAIN = 8.0  # times the last step length, at most 1, is tried first
 SMALL = 1e-4  # curvature of the loss, relative to the largest, that is left to the model
 MIN_TAIL = 1e-4  # curvature of Huber's tails, relative to its middle
@@ -460,7 +461,7 @@ class _Output:
             solved = gap <= enough * self.objective or error <= INEXACT * moved
             if solved or n_steps == MAX_STEPS:
                 break
-            precision = min(0.1, 0.1 * moved / max(error, 1e-300))
+            precision = min(0.1, PRECISION * moved / max(error, 1e-300))
             line = inner.line(Place(*point[:3]), root, inner.linearise(point), residual, precision)
             point, self._step = line.search(point, self._step)
             yield
@@ -514,11 +515,12 @@ class _Output:
     def _certify(self, known: np.ndarray | None = None) -> None:
         """Bound the optimal value with theta and all blocks; `known` are dual rows of the working
         set that may be shorter than those found here."""
-        rows = self.blocks.all_correlations(self.theta, self.lam, known, self.sigma)
+        rough = self.gap > ROUGHLY * self.objective  # else this point will be close as well
+        rows = self.blocks.all_correlations(self.theta, self.lam, known, self.sigma, rough)
         bound = self._measure(rows)
         close = self.objective - bound <= ROUGHLY * self.objective
         on_the_way = self.lam > self.target  # which only asks for the blocks that come in next
-        if self.blocks.constrained and (close or on_the_way):
+        if self.blocks.constrained and rough and (close or on_the_way):
             self.blocks.shorten(rows, self.lam, few=not close)
             bound = self._measure(rows)
         if bound > self.lower_bound:

@@ -34,7 +34,8 @@ from cvxnn.threads import cached_property
 
 # Rates at which the machine does what the systems are made of, in operations a second. Only their
 # ratios matter: they choose between ways to the same solution, the same way on every machine.
-PRODUCT_RATE, GRAM_RATE, FACTOR_RATE, CALL_COST = 1.2e11, 2.5e11, 5e10, 1e-4
+PRODUCT_RATE, GRAM_RATE, FACTOR_RATE = 1.2e11, 2.5e11, 5e10
+CALL_COST, RENEWAL_COST = 1e-4, 6e-4  # seconds of calls, which small systems notice
 SPARSE_RATE = 2.5e9
 POWER_STEPS = 20  # of the power method
 RANK = 20  # of what stands for a sparse X in preconditioners
@@ -267,8 +268,8 @@ class ProductSystem:
         return np.array(
             [
                 4 * a * shared.seconds_a_pattern + CALL_COST,
-                n * (a + d) * (a + 5 * d) / GRAM_RATE,
-                2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE,
+                n * (a + d) * (a + 5 * d) / GRAM_RATE + RENEWAL_COST,
+                2 * n * n * a / GRAM_RATE + n**3 / 3 / FACTOR_RATE + RENEWAL_COST,
             ]
         )
 
