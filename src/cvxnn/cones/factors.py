@@ -33,8 +33,8 @@ class KeptFactors:
         return self._factors, self._slot[blocks]
 
     def factor(self, block: int, rows: np.ndarray) -> np.ndarray | None:
-        """U with A A' = U'U, packed, where the signed rows A of this block are known by theirs; None
-        where no such factor is kept."""
+        """U with A A' = U'U for the signed rows A of this block, packed; None where no factor of
+        these rows, in this order, is kept."""
         slot, k = self._slot[block], len(rows)
         if slot < 0:
             return None
@@ -66,7 +66,7 @@ class KeptFactors:
         """Give each of these blocks a slot, as far as there are any. Others lose theirs only if
         there are no free ones."""
         new = blocks[self._slot[blocks] < 0]
-        if len(new) == 0:
+        if len(new) == 0 or len(self._owner) == 0:
             return
         idle = np.ones(len(self._owner), dtype=bool)
         idle[self._slot[np.setdiff1d(blocks, new)]] = False

@@ -23,11 +23,11 @@
 #define MANY 16      /* so many at most, */
 #define CLEARLY 1e3  /* if that is so much more than rounding: of rows that come and go, one at a time */
 #define WINDOW 0.3   /* how much candidates are violated, at least, of the worst at the last scan */
-#define WIDE 128     /* features from which on sweeps cost less than factors */
+#define WIDE 128     /* features from which on sweeps cost less than factors, and steps as much */
 #define SWEEPS 3     /* between two scans, */
 #define ROUNDS 30    /* which are so many at most */
 #define PATIENCE 4.0 /* gains of the last round that may still be missing for another one */
-#define LOST 0.25    /* violated rows, over those of a warm start, with which that is no start */
+#define LOST 1.0     /* violated rows, over those of a warm start, with which that is no start */
 #define FIRST_GAIN 0.01 /* relative, of a round without which rows of a first guess have settled */
 #define CONVERGING 0.3  /* by which rounds shorten the moves of multipliers that converge soon */
 #define ZERO 1e-14   /* a projection this small, relative to the point, is zero up to rounding */
@@ -182,7 +182,7 @@ FAST static index_t take_candidates(block_t *B, index_t *taken)
     if (found < 0) return 0;
     if (B->scanned) B->again = WINDOW * worst;
     B->scanned = 0;
-    if (worst < CLEARLY * B->limit) many = B->left < MANY ? B->left : MANY;
+    if (worst < CLEARLY * B->limit && B->d >= WIDE) many = B->left < MANY ? B->left : MANY;
     taken[n_taken++] = B->candidate[found];
     for (index_t a = 0; a < count; a++) {
         index_t j = B->candidate[a];

@@ -12,8 +12,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from cvxnn.arrays import largest_entries
-from cvxnn.cones.projection import ActiveRows
 from cvxnn.cones.factors import KeptFactors
+from cvxnn.cones.projection import ActiveRows
 from cvxnn.cones.screening import LastProjections
 from cvxnn.operators.base import PatternOperator
 from cvxnn.operators.ragged import RaggedOperator
