@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 import cvxnn
 from cvxnn.cones import interiors
 from cvxnn.cones.cones import Cones
+from cvxnn.cones.factors import KeptFactors
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.kernels import native
 from extras import needs
@@ -117,6 +118,77 @@ def test_warm_start_gives_the_same_projection(implementation):
     np.testing.assert_allclose(warm, cones.project(moved, pattern)[0], atol=1e-10)
     nonsense = ActiveRows(rng.integers(0, 150, (20, 9)), np.ones((20, 9)), np.full(20, 5))
     np.testing.assert_allclose(cones.project(x, pattern, start=nonsense)[0], cold, atol=1e-10)
+
+
+def projected_in_turn(cones, points, pattern, factors):
+    """The projections of these points (steps, B, d), each from the active rows of the last."""
+    blocks, active, found = np.arange(len(pattern)), None, []
+    for x in points:
+        kept = None if factors is None else factors.of(blocks)
+        w, active = cones.project(x, pattern, start=active, kept=kept)
+        if factors is not None:
+            factors.make_room(blocks)
+        found.append(w)
+    return np.array(found)
+
+
+def test_kept_factors_change_no_projection(implementation):
+    cones, _, rng = random_cones(150, 40, 12)
+    pattern = np.repeat(np.arange(12), 2)
+    points = rng.standard_normal((24, 40)) + 0.05 * rng.standard_normal((6, 24, 40)).cumsum(axis=0)
+    points = np.concatenate([points, points[-2:]])
+    factors = KeptFactors(cones, 24)
+    expected = projected_in_turn(cones, points, pattern, None)
+    found = projected_in_turn(cones, points, pattern, factors)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_kept_factors_are_used_and_brought_up_to_date():
+    if native.library() is None:
+        pytest.skip("the compiled kernels were not built")
+    cones, _, rng = random_cones(150, 40, 12)
+    blocks, points = np.arange(12), rng.standard_normal((12, 40))
+    factors = KeptFactors(cones, 12)
+    factors.make_room(blocks)
+    memory, slots = factors.of(blocks)
+    w, active = cones.project(points, blocks, kept=(memory, slots))
+    np.testing.assert_array_equal(memory[slots, 0], active.count)
+    for b in blocks:
+        k = active.count[b]
+        A = cones.X[active.rows[b, :k]] * cones.signs[b, active.rows[b, :k], None]
+        L = np.zeros((k, k))
+        L[np.tril_indices(k)] = memory[slots[b], 1 + 40 :][: k * (k + 1) // 2]
+        L[np.diag_indices(k)] = 1 / L.diagonal()
+        np.testing.assert_allclose(L @ L.T, A @ A.T, atol=1e-12)
+    memory[slots[0], 0] = -1.0  # one that was lost is made again
+    memory[slots[1], 41:] *= 2.0  # and so is one that does not hold its rows tight
+    again, _ = cones.project(points, blocks, start=active, kept=(memory, slots))
+    np.testing.assert_allclose(again, w, atol=1e-12)
+    assert memory[slots[0], 0] == active.count[0]
+
+
+def test_factors_are_kept_for_the_blocks_that_were_asked_for_last(monkeypatch):
+    cones, _, _ = random_cones(60, 40, 3)
+    monkeypatch.setattr("cvxnn.cones.factors.MAX_ENTRIES", 4 * 861)  # of 40 rows each
+    factors = KeptFactors(cones, 10)
+    factors.make_room(np.array([1, 2, 3]))
+    before = factors.of(np.arange(10))[1].copy()
+    assert sorted(before[[1, 2, 3]]) == [0, 1, 2]
+    factors.make_room(np.array([3, 7, 8]))
+    after = factors.of(np.arange(10))[1]
+    assert after[3] == before[3]
+    held = np.flatnonzero(after >= 0)
+    assert {3, 7, 8} <= set(held.tolist())
+    assert len(set(after[held].tolist())) == len(held) == 4
+    factors.renumber(np.array([8, -1, 3]))
+    np.testing.assert_array_equal(factors.of(np.arange(3))[1], [after[8], -1, after[3]])
+    factors.make_room(np.arange(3))
+    slots = factors.of(np.arange(3))[1]
+    assert (slots[0], slots[2]) == (after[8], after[3])
+    assert len(set(slots.tolist())) == 3
+    factors.make_room(np.zeros(0, dtype=int))
+    factors.release()
+    assert (factors.of(np.arange(3))[1] == -1).all()
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -80,6 +80,8 @@ struct call {
     double delta;
     const sparse_t *sparse;
     int rough;
+    double *factors[2];
+    index_t *slots;
 };
 
 typedef struct {
@@ -133,7 +135,8 @@ static void run_projections(const call_t *call, index_t first, index_t last, int
                           (index_t *)call->rows[which] + first * (most + 1),
                           (double *)call->gamma[which] + first * (most + 1),
                           (index_t *)call->count[which] + first,
-                          (double *)call->out[which] + first * d, 1e-9, 1e-12, 20 * d + 100,
+                          (double *)call->out[which] + first * d, call->factors[which],
+                          call->slots ? call->slots + first : NULL, 1e-9, 1e-12, 20 * d + 100,
                           call->rough, flag),
           "memory for projections");
 }
@@ -216,7 +219,16 @@ static void call_projections(void)
     sparse_t sparse = entries_of(n, d, X);
     call_t call = {run_projections, n, d, p, most, blocks, (d + 7) / 8 * 8, X, tiles, signs, points,
                    offsets, pattern, {NULL}, {NULL}, {NULL}, {NULL}, 0.0,
-                   is_sparse ? &sparse : NULL, rough};
+                   is_sparse ? &sparse : NULL, rough, {NULL}, NULL};
+    index_t rank = n < d ? n : d, size = 1 + rank + rank * (rank + 1) / 2;
+    if (draw(2)) { /* every third block keeps no factor */
+        call.slots = room(blocks * sizeof(index_t));
+        for (index_t b = 0; b < blocks; b++) call.slots[b] = b % 3 ? blocks - 1 - b : -1;
+        for (int which = 0; which < 2; which++) {
+            call.factors[which] = room(blocks * size * sizeof(double));
+            for (index_t b = 0; b < blocks; b++) call.factors[which][b * size] = -1.0;
+        }
+    }
     call.out[0] = room(blocks * d * sizeof(double)), call.out[1] = results + blocks;
     for (int which = 0; which < 2; which++) {
         index_t *row = call.rows[which] = room(rows * sizeof(index_t));
@@ -235,6 +247,9 @@ static void call_projections(void)
         check(!memcmp(call.count[0], call.count[1], blocks * sizeof(index_t)), "active rows");
     }
     if (!wild && !offset && !bounds) check_cones(&call);
+    call.run(&call, 0, blocks, 1, &never); /* once more, from the factors that were kept */
+    if (!wild && !offset && !bounds) check_cones(&call);
+    free(call.slots), free(call.factors[0]), free(call.factors[1]);
     free(sparse.starts), free(sparse.columns), free(sparse.values);
     free(X), free(tiles), free(signs), free(points), free(offsets), free(pattern), free(results);
     free(call.out[0]);

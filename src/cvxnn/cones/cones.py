@@ -365,13 +365,15 @@ class Cones:
         start: ActiveRows | None = None,
         max_rows: int | None = None,
         rough: bool = False,
+        kept: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, ActiveRows]:
         """Project each point onto its cone, or with `offsets` b (B, n) onto {w : X~ w >= b}.
 
         `enough` ends a block as soon as ||x + X~'gamma|| <= enough: every gamma >= 0 bounds the
         norm of the projection from above, so that much is proven. `max_rows` ends a block after it
         has added that many rows: a cheap bound of this kind, of a point that need not be inside.
-        With `rough` such a bound will do for all blocks, within a few per cent as a rule.
+        With `rough` such a bound will do for all blocks, within a few per cent as a rule. `kept`
+        are factors of the rows in `start`, and are brought up to date (`KeptFactors.of`).
         Returns the points (B, d) and the active rows, whose multipliers belong to unit rows.
         """
         B, d = points.shape
@@ -401,6 +403,7 @@ class Cones:
                 state.rows,
                 state.gamma,
                 state.count,
+                kept=kept,
                 tolerance=TOLERANCE,
                 dependent=DEPENDENT,
                 max_rows=max_rows,

@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from cvxnn.cones.cones import Cones
+from cvxnn.cones.factors import KeptFactors
 from cvxnn.cones.projection import ActiveRows
 
 
@@ -22,10 +23,12 @@ class LastProjections:
 
     active : the rows it holds tight, and their multipliers gamma.
     shift : X~'gamma, (B, d).
+    factors : those of the active rows that are kept, if any.
     """
 
     active: ActiveRows
     shift: np.ndarray
+    factors: KeptFactors | None = None
 
     @classmethod
     def none(cls, cones: Cones, n_blocks: int) -> Self:
@@ -59,6 +62,8 @@ class LastProjections:
             result = points + scale[:, None] * shift
             short = np.sqrt(np.einsum("ij,ij->i", result, result)) <= enough
         long = np.flatnonzero(~short)  # or not a number
+        if self.factors is not None:
+            self.factors.make_room(blocks[long])
         enough = np.broadcast_to(enough, len(points))[long]
         result[long], state = cones.project(
             points[long],
@@ -66,6 +71,7 @@ class LastProjections:
             enough=enough,
             start=self.active.select(blocks[long]),
             rough=rough,
+            kept=None if self.factors is None else self.factors.of(blocks[long]),
         )
         self.active.store(blocks[long], state)
         self.shift[blocks[long]] = result[long] - points[long]

@@ -122,6 +122,8 @@ typedef struct {
     double *u;              /* work (width), zero in between */
     double *L;              /* (room, room): its rows without the diagonal, then zeros */
     index_t room;
+    double *kept;           /* how many rows the kept factor has, these, and itself; or NULL */
+    int factored, changed;  /* whether there is a factor, and another one than the kept one */
     double *inverse;        /* of the diagonal of L (most) */
     double *y;              /* L^-1 (b - A x) (most), filled up with zeros */
     double value;           /* of gamma, see value_of */
@@ -308,6 +310,7 @@ FAST static double distance_of(block_t *B, index_t j)
 FAST static void append(block_t *B, index_t j, double gamma, double distance2)
 {
     index_t k = B->k;
+    B->changed = 1;
     if (!make_room(B, k + 1)) {
         B->failed = 1;
         return;
@@ -330,6 +333,7 @@ FAST static void append(block_t *B, index_t j, double gamma, double distance2)
 FAST static void drop(block_t *B, index_t at)
 {
     index_t k = --B->k, room = B->room;
+    B->changed = 1;
     double *c = B->c, *s = B->z, *L = B->L;
     for (index_t top = at; top < k; top += WIDTH) {
         index_t many = k - top < WIDTH ? k - top : WIDTH;
@@ -366,6 +370,48 @@ FAST static void drop(block_t *B, index_t at)
         B->row[a] = B->row[a + 1], B->gamma[a] = B->gamma[a + 1];
     }
     B->y[k] = 0.0;
+}
+
+/* Kept factors: the number of rows, the rows, and those of L one after the other, each with the
+ * inverse of its diagonal at the end. */
+INLINE index_t most_active(const block_t *B) { return B->n < B->d ? B->n : B->d; }
+
+/* Whether the kept factor is that of the rows in the list. */
+FAST static int is_kept(const block_t *B)
+{
+    if (!B->kept || B->kept[0] != (double)B->k) return 0;
+    int same = 1;
+    for (index_t a = 0; a < B->k; a++) same &= B->kept[1 + a] == (double)B->row[a];
+    return same;
+}
+
+FAST static index_t recall(block_t *B)
+{
+    if (!make_room(B, B->k)) return 0;
+    const double *from = B->kept + 1 + most_active(B);
+    for (index_t a = 0; a < B->k; a++, from += a) {
+        double *L = B->L + a * B->room;
+        memcpy(L, from, a * sizeof(double));
+        memset(L + a, 0, (B->room - a) * sizeof(double));
+        B->inverse[a] = from[a];
+    }
+    B->changed = 0;
+    return B->k;
+}
+
+/* Keep the factor. A copy that is cut short, by a fork, is known by its number of rows. */
+FAST static void keep_factor(block_t *B)
+{
+    if (!B->kept || !B->factored || !B->changed || B->failed) return;
+    volatile double *count = B->kept;
+    double *to = B->kept + 1 + most_active(B);
+    *count = -1.0;
+    for (index_t a = 0; a < B->k; a++, to += a) {
+        B->kept[1 + a] = (double)B->row[a];
+        memcpy(to, B->L + a * B->room, a * sizeof(double));
+        to[a] = B->inverse[a];
+    }
+    *count = (double)B->k;
 }
 
 /* The factor of the rows in the list, tile by tile, as far as they are far from each other's span;
@@ -415,10 +461,12 @@ FAST static index_t factor_tiles(block_t *B, index_t count)
 }
 
 /* Make the rows in the list, with their multipliers, the active ones; those that depend on others
- * are left out. */
-FAST static void activate(block_t *B)
+ * are left out. Their factor is the kept one if that is theirs, unless it shall be made `anew`. */
+FAST static void activate(block_t *B, int anew)
 {
-    index_t count = B->k, first = factor_tiles(B, count);
+    index_t count = B->k;
+    B->factored = B->changed = 1;
+    index_t first = !anew && is_kept(B) ? recall(B) : factor_tiles(B, count);
     B->k = first;
     row_products(B, B->x, B->y);
     for (index_t a = 0; a < first; a++) B->y[a] = bound_of(B, B->row[a]) - B->y[a];

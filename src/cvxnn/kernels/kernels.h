@@ -31,8 +31,8 @@ int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
                    const int8_t *signs, index_t n_blocks, const double *points,
                    const index_t *pattern, const double *offsets, const double *enough,
                    index_t most, index_t *rows, double *gamma, index_t *count, double *result,
-                   double tolerance, double dependent, index_t max_rows, int rough,
-                   const int *stop);
+                   double *factors, const index_t *slots, double tolerance,
+                   double dependent, index_t max_rows, int rough, const int *stop);
 
 void look_at_blocks(index_t n, index_t d, const double *X, const double *norms,
                     const uint8_t *rows, const int8_t *signs, index_t n_blocks, const double *V,

@@ -149,13 +149,15 @@ def project_blocks(
     gamma: np.ndarray,
     count: np.ndarray,
     *,
+    kept: tuple[np.ndarray, np.ndarray] | None = None,
     tolerance: float,
     dependent: float,
     max_rows: int,
     rough: bool,
 ) -> np.ndarray:
     """Project the blocks as `cones.Cones.project` does; X is what `layout_rows` makes of it. rows,
-    gamma and count (C-contiguous, int64, float64, int64) are the warm start and are overwritten."""
+    gamma and count (C-contiguous, int64, float64, int64) are the warm start, and `kept` factors and
+    the slot of each block (`cones.factors`); all are overwritten."""
     start = rows.copy(), gamma.copy(), count.copy()  # for a piece that has to be run again
     points, enough = _doubles(points), _doubles(enough)
     signs = np.ascontiguousarray(signs, dtype=np.int8)
@@ -180,6 +182,7 @@ def project_blocks(
             _pointer(gamma[part]),
             _pointer(count[part]),
             _pointer(result[part]),
+            *((None, None) if kept is None else (_pointer(kept[0]), _pointer(kept[1][part]))),
             tolerance,
             dependent,
             max_rows,

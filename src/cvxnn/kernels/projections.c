@@ -6,23 +6,28 @@
  * squares the condition number: z is refined before it is relied on. Of those that are not positive
  * all rows leave at once if that lowers ||w||, else the first that vanishes.
  *
- * Rows to add come from a list of candidates as long as some are violated much. Then a scan of all
- * rows, in single precision and for several blocks at once, makes a new list.
+ * Rows to add come from a list of candidates as long as some are violated much, several at a time.
+ * Then a scan of all rows, in single precision and for several blocks at once, makes a new list.
  *
  * A block may end as soon as ||x + A'gamma|| <= enough for any gamma >= 0. Where factors are dear,
  * sweeps come first: gamma_j <- (gamma_j - s_j <x_j, w>)_+ row by row, over the rows with multipliers
  * and those that a scan finds violated. They go on while they promise to get there, or else
- * propose the first active rows of a block that has none.
+ * propose the first active rows of a block that has none, or whose warm start leaves too many rows
+ * violated.
  *
  * Rows are dense, or sparse (CSR, X = NULL), which are multiplied entry by entry.
  */
 #include "factors.h"
 
+#define AT_ONCE 0.3  /* how much candidates are violated, at least, of the worst to be added with it, */
+#define MANY 16      /* so many at most, */
+#define CLEARLY 1e3  /* if that is so much more than rounding: of rows that come and go, one at a time */
 #define WINDOW 0.3   /* how much candidates are violated, at least, of the worst at the last scan */
-#define WIDE 128     /* features from which on sweeps cost less than factors */
+#define WIDE 128     /* features from which on sweeps cost less than factors, and steps as much */
 #define SWEEPS 3     /* between two scans, */
 #define ROUNDS 30    /* which are so many at most */
 #define PATIENCE 4.0 /* gains of the last round that may still be missing for another one */
+#define LOST 1.0     /* violated rows, over those of a warm start, with which that is no start */
 #define FIRST_GAIN 0.01 /* relative, of a round without which rows of a first guess have settled */
 #define CONVERGING 0.3  /* by which rounds shorten the moves of multipliers that converge soon */
 #define ZERO 1e-14   /* a projection this small, relative to the point, is zero up to rounding */
@@ -155,11 +160,12 @@ FAST static void scan(block_t *block, const float *tiles, float *point)
         }
 }
 
-/* Take the most violated candidate off the list; -1 if none is violated enough. */
-FAST static index_t take_candidate(block_t *B)
+/* Take the most violated candidates off the list, the worst first, and return how many they are;
+ * none if none is violated enough. Each costs a row of the factor, but all together one step. */
+FAST static index_t take_candidates(block_t *B, index_t *taken)
 {
-    index_t count = B->n_candidates, found = -1;
-    double worst = B->again < B->limit ? B->again : B->limit;
+    index_t count = B->n_candidates, n_taken = 0, left = 0, found = -1, many = 1;
+    double worst = B->again < B->limit ? B->again : B->limit, violation[TILE + WIDTH];
     memset(B->candidate + count, 0, WIDTH * sizeof(index_t));
     for (index_t a = 0; a < count; a += WIDTH) {
         const double *row[WIDTH];
@@ -169,15 +175,25 @@ FAST static index_t take_candidate(block_t *B)
         for (index_t l = 0; l < WIDTH && a + l < count; l++) {
             index_t j = B->candidate[a + l];
             double r = B->X ? B->sign[j] * product[l] - bound_of(B, j) : residual_of(B, j);
-            if (r < worst && j != B->banned) worst = r, found = a + l;
+            violation[a + l] = j == B->banned ? 0.0 : r;
+            if (violation[a + l] < worst) worst = r, found = a + l;
         }
     }
-    if (found < 0) return -1;
+    if (found < 0) return 0;
     if (B->scanned) B->again = WINDOW * worst;
     B->scanned = 0;
-    index_t j = B->candidate[found];
-    B->candidate[found] = B->candidate[--B->n_candidates];
-    return j;
+    if (worst < CLEARLY * B->limit && B->d >= WIDE) many = B->left < MANY ? B->left : MANY;
+    taken[n_taken++] = B->candidate[found];
+    for (index_t a = 0; a < count; a++) {
+        index_t j = B->candidate[a];
+        if (a == found) continue;
+        if (n_taken < many && violation[a] < AT_ONCE * worst)
+            taken[n_taken++] = j;
+        else
+            B->candidate[left++] = j;
+    }
+    B->n_candidates = left;
+    return n_taken;
 }
 
 /* Row j = A'y depends on the active rows: its multiplier rises while theirs fall along y, until one
@@ -273,8 +289,8 @@ FAST static void end_sweeps(block_t *B)
         for (index_t a = 0; a < B->k; a++) B->active[B->row[a]] = 1;
     }
     keep_largest(B);
-    if (B->d >= WIDE) sort_rows(B);
-    activate(B);
+    if (B->d >= WIDE && !is_kept(B)) sort_rows(B);
+    activate(B, 0);
     settle(B, -1.0);
     B->scanned = 0, B->n_candidates = 0;
 }
@@ -288,6 +304,7 @@ FAST static int sweep_on(block_t *B)
     double moved = 0.0, farthest = 0.0, last = B->moved;
     if (before <= goal) return 1;
     if (!B->scanned) return 0;
+    if (!B->round && B->violated > LOST * B->n_start) B->n_start = 0;
     B->scanned = 0;
     for (int s = 0; s < SWEEPS && !stopped(B->stop); s++) {
         moved = sweep(B);
@@ -325,25 +342,28 @@ INLINE int advance(block_t *B)
         int zero = !B->offset && (B->k == B->d || size <= ZERO * B->size);
         int done = zero || B->left <= 0;
         B->limit = -B->tolerance * (size > B->size ? size : B->size);
-        index_t j = done ? -1 : take_candidate(B);
-        if (j < 0 && B->stale) {
+        index_t taken[MANY], n_taken = done ? 0 : take_candidates(B, taken);
+        if (!n_taken && B->stale) {
             if (!settle(B, -0.1 * B->limit) && !B->rebuilt) {
                 B->rebuilt = 1;
-                activate(B);
+                activate(B, 1);
                 settle(B, -1.0);
             }
             continue;
         }
         if (zero) memset(B->w, 0, B->width * sizeof(double));
         if (done) return 1;
-        if (j < 0) return B->scanned;
-        B->left--;
-        B->added = j, B->banned = -1;
-        double distance2 = distance_of(B, j);
-        if (B->k > 0 && (distance2 < B->dependent || B->k == B->d))
-            exchange(B, j);
-        else
-            append(B, j, 0.0, distance2);
+        if (!n_taken) return B->scanned;
+        B->added = n_taken > 1 ? -1 : taken[0], B->banned = -1;
+        for (index_t i = 0; i < n_taken && !B->failed; i++) {
+            index_t j = taken[i];
+            double distance2 = distance_of(B, j);
+            if (B->k == 0 || (distance2 >= B->dependent && B->k < B->d))
+                append(B, j, 0.0, distance2);
+            else if (i == 0)
+                exchange(B, j);
+        }
+        B->left -= n_taken;
         settle(B, -1.0);
     }
     return B->failed;
@@ -394,19 +414,21 @@ static char *make_blocks(block_t *block, const block_t *shape)
 
 /* X (n, whole vectors) and tiles are those of native.layout_rows, or NULL for sparse rows. rows,
  * gamma (n_blocks, most + 1) and count (n_blocks) hold the warm start on entry and the active rows
- * on exit. */
+ * on exit. factors are kept ones (see factors.h), and slots (n_blocks) say which of them belongs to
+ * a block, -1 for none; NULL where none are kept. */
 FAST int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
                         const index_t *starts, const index_t *columns, const double *values,
                         const int8_t *signs, index_t n_blocks, const double *points,
                         const index_t *pattern, const double *offsets, const double *enough,
                         index_t most, index_t *rows, double *gamma, index_t *count, double *result,
-                        double tolerance, double dependent, index_t max_rows, int rough,
-                        const int *stop)
+                        double *factors, const index_t *slots, double tolerance,
+                        double dependent, index_t max_rows, int rough, const int *stop)
 {
     block_t block[TOGETHER], shape = {.at = -1, .n = n, .d = d, .width = whole(d, WIDTH)};
     shape.stop = stop, shape.most = most, shape.dependent = dependent, shape.rough = rough;
     shape.tolerance = tolerance;
     shape.X = X, shape.starts = starts, shape.columns = columns, shape.values = values;
+    index_t rank = most_active(&shape), size = 1 + rank + rank * (rank + 1) / 2;
     char *memory = make_blocks(block, &shape);
     float *scanned = malloc(TOGETHER * d * sizeof(float));
     int failed = !memory || !scanned;
@@ -421,6 +443,8 @@ FAST int project_blocks(index_t n, index_t d, const double *X, const float *tile
                     B->offset = offsets ? offsets + b * n : NULL;
                     B->enough = enough[b];
                     B->left = max_rows;
+                    B->kept = slots && slots[b] >= 0 ? factors + slots[b] * size : NULL;
+                    B->factored = 0;
                     memcpy(B->x, points + b * d, d * sizeof(double));
                     memcpy(B->last_sign, B->sign + n / TILE * TILE, n % TILE);
                     B->size = size_of(B, B->x);
@@ -443,6 +467,7 @@ FAST int project_blocks(index_t n, index_t d, const double *X, const float *tile
                 memcpy(rows + b * (most + 1), B->row, B->k * sizeof(index_t));
                 memcpy(gamma + b * (most + 1), B->gamma, B->k * sizeof(double));
                 count[b] = B->k;
+                keep_factor(B);
                 for (index_t a = 0; a < B->k; a++) B->active[B->row[a]] = 0;
             }
             waiting += B->at >= 0;

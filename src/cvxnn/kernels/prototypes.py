@@ -27,7 +27,7 @@ PROTOTYPES: _Prototypes = {
         + [_SIZE]
         + [_DATA] * 4
         + [_SIZE]
-        + [_DATA] * 4
+        + [_DATA] * 6
         + [_REAL] * 2
         + [_SIZE, _INT, FLAG],
     ),

@@ -24,6 +24,7 @@ import numpy as np
 
 from cvxnn.arrays import Matrix, is_sparse, to_numpy
 from cvxnn.cones.cones import Cones
+from cvxnn.cones.factors import KeptFactors
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.losses import Root
 from cvxnn.operators import PatternOperator, expanded_matrix
@@ -163,6 +164,10 @@ class GatedBlocks:
         """Rows that are feasible in spite of rounding."""
         return rows
 
+    def release(self) -> None:
+        """Let go of what is large and can be made again."""
+        self.products.release()
+
 
 class ConeBlocks(GatedBlocks):
     """Blocks in cones: pattern b with a positive sign for b < p, else b - p with a negative one."""
@@ -171,7 +176,11 @@ class ConeBlocks(GatedBlocks):
     constrained = True
 
     def __init__(
-        self, operator: PatternOperator, cones: Cones, rows: SingleRows | None = None
+        self,
+        operator: PatternOperator,
+        cones: Cones,
+        rows: SingleRows | None = None,
+        n_outputs: int = 1,
     ) -> None:
         super().__init__(operator, rows)
         self.cones = cones
@@ -180,8 +189,9 @@ class ConeBlocks(GatedBlocks):
         self._of_points = ActiveRows.empty(self.size, cones.width)
         self.of_correlations = ActiveRows.empty(self.size, cones.width)
         self._projected = np.zeros(0, dtype=np.int64)
+        self._factors = KeptFactors(cones, self.size, n_outputs)
         self._known: tuple[Linearisation, Faces] | None = None
-        self._narrow = NarrowFaces(cones.X)
+        self._narrow = NarrowFaces(cones, self._factors)
 
     @property
     def memory(self) -> Memory | None:
@@ -284,8 +294,13 @@ class ConeBlocks(GatedBlocks):
         q = np.zeros_like(x)
         large = np.flatnonzero(row_norms(x) > enough)
         blocks = self.work[large]
+        self._factors.make_room(blocks)
         q[large], state = self.cones.project(
-            x[large], blocks % self.p, enough=enough, start=self._of_points.select(blocks)
+            x[large],
+            blocks % self.p,
+            enough=enough,
+            start=self._of_points.select(blocks),
+            kept=self._factors.of(blocks),
         )
         self._of_points.store(blocks, state)
         self._projected = large
@@ -349,6 +364,10 @@ class ConeBlocks(GatedBlocks):
             again = self.cones.project(rows[far], pattern[far])[0]
             lifted[far] = self.cones.lift(again, pattern[far])
         return lifted
+
+    def release(self) -> None:
+        super().release()
+        self._factors.release()
 
 
 class JointBlocks:
@@ -464,7 +483,7 @@ class JointBlocks:
         """Let go of what is large and can be made again: there may be many outputs."""
         self._solver.release()
         for part in self.parts:
-            part.products.release()
+            part.release()
 
     def lift(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
         owner = blocks // self.parts[0].size
@@ -510,7 +529,7 @@ def make_blocks(
     rows = single_rows(problem) if rows is None else rows
     if isinstance(problem, CReLU):
         parts: list[GatedBlocks] = [
-            ConeBlocks(rows.operator, problem.cones, rows) for _ in range(n_outputs)
+            ConeBlocks(rows.operator, problem.cones, rows, n_outputs) for _ in range(n_outputs)
         ]
         return JointBlocks(parts)
     return JointBlocks([GatedBlocks(rows.operator, rows) for _ in range(n_outputs)])

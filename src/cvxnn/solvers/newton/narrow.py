@@ -6,6 +6,8 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from cvxnn import budget
+from cvxnn.cones.cones import Cones
+from cvxnn.cones.factors import KeptFactors
 from cvxnn.threads import cached_property
 
 WIDE = 64  # features from which on bases are found one by one
@@ -14,46 +16,53 @@ WELL_CONDITIONED = 0.05  # the least distance of a row from those before it
 
 class NarrowFaces:
     """Bases of faces with few dimensions, found one by one and kept while the tight rows stay the
-    same. A QR factorisation of all tight rows would take several times as long."""
+    same. A QR factorisation of all tight rows would take several times as long; `factors` are
+    those that projections have left behind."""
 
-    def __init__(self, X: np.ndarray) -> None:
-        self.X = X
+    def __init__(self, cones: Cones, factors: KeptFactors) -> None:
+        self.cones, self.factors = cones, factors
         self._kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @cached_property
     def _random(self) -> np.ndarray:
-        d = self.X.shape[1]
+        d = self.cones.d
         return np.random.default_rng(0).standard_normal((d, d // 2))
 
     def holds(self, k: int) -> bool:
         """Whether faces with so many tight rows are for here."""
-        d = self.X.shape[1]
+        d = self.cones.d
         return d >= WIDE and 2 * (d - k) <= k < d
 
     def of(self, blocks: list[int], rows: np.ndarray) -> np.ndarray:
         """Orthonormal bases (len, d, m) of the blocks' faces, from their tight rows (len, k)."""
         bases = []
-        for block, tight in zip(blocks, np.sort(rows, axis=1), strict=True):
+        for block, tight, ordered in zip(blocks, rows, np.sort(rows, axis=1), strict=True):
             budget.look()
             before, basis = self._kept.get(block, (rows[:0], rows[:0]))
-            if not np.array_equal(before, tight):
-                basis = _complement(self.X[tight], self._random)
-                self._kept[block] = tight, basis
+            if not np.array_equal(before, ordered):
+                signs = self.cones.signs[block % self.cones.p, tight]
+                A = self.cones.X[tight] * signs[:, None]
+                basis = _complement(A, self._random, self.factors.factor(block, tight))
+                self._kept[block] = ordered, basis
             bases.append(basis)
         return np.stack(bases)
 
 
-def _complement(A: np.ndarray, random: np.ndarray) -> np.ndarray:
+def _complement(A: np.ndarray, random: np.ndarray, packed: np.ndarray | None = None) -> np.ndarray:
     """An orthonormal basis (d, d - k) of what is orthogonal to the unit rows of A (k, d), k close
-    to d: of `random` vectors (d, some), what is left of them outside the span of the rows."""
+    to d: of `random` vectors (d, some), what is left of them outside the span of the rows. The
+    factor of their Gram matrix is made unless it is given, packed."""
     k, d = A.shape
-    factor, info = lapack.dpotrf(blas.dsyrk(1.0, A.T, trans=1, lower=1), lower=1, overwrite_a=1)
-    if info:
-        return np.linalg.qr(A.T, mode="complete")[0][:, k:]
+    if packed is not None:
+        upper = lapack.dtpttr(k, packed)[0]
+    else:
+        upper, info = lapack.dpotrf(blas.dsyrk(1.0, A.T, trans=1), overwrite_a=1)
+        if info:
+            return np.linalg.qr(A.T, mode="complete")[0][:, k:]
     outside = random[:, : d - k]
     # the Gram matrix squares the condition number, of which its diagonal gives an idea
-    for _ in range(1 if factor.diagonal().min() > WELL_CONDITIONED else 2):
-        outside = outside - A.T @ lapack.dpotrs(factor, A @ outside, lower=1)[0]
+    for _ in range(1 if upper.diagonal().min() > WELL_CONDITIONED else 2):
+        outside = outside - A.T @ lapack.dpotrs(upper, A @ outside)[0]
     return _orthonormal(outside)
 
 

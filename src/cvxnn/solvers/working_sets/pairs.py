@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from cvxnn.arrays import largest_entries
+from cvxnn.cones.factors import KeptFactors
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.cones.screening import LastProjections
 from cvxnn.operators.base import PatternOperator
@@ -116,6 +117,7 @@ class ConeBlocks(FreeBlocks):
         super().__init__(problem)
         self.cones = problem.cones
         self._of_points = LastProjections.none(self.cones, 0)
+        self._of_points.factors = KeptFactors(self.cones, 0)
         m, _, C = problem.weight_shape
         self._of_correlations = LastProjections.none(self.cones, m * C)  # flat, class last
 
@@ -149,6 +151,9 @@ class ConeBlocks(FreeBlocks):
         start.active.gamma = np.zeros_like(start.active.gamma)
         kept = np.flatnonzero(source >= 0)
         start.store(kept, self._of_points.select(source[kept]))
+        start.factors = self._of_points.factors
+        if start.factors is not None:
+            start.factors.renumber(source)
         self._of_points = start
 
     def faces(self, pairs: Pairs) -> Faces:
