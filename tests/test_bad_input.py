@@ -772,8 +772,8 @@ MODELS = {
     "a file of a newer version": Command(
         "predict model.cvxnn data.csv",
         2,
-        "model.cvxnn has format version 9, this cvxnn reads up to 6: update cvxnn",
-        {"model.cvxnn": with_header(rb"\"version\": 6", rb"\"version\": 9")},
+        "model.cvxnn has format version 9, this cvxnn reads up to 7: update cvxnn",
+        {"model.cvxnn": with_header(rb"\"version\": 7", rb"\"version\": 9")},
     ),
     "a model of another kind": Command(
         "predict model.cvxnn data.csv",
@@ -942,9 +942,9 @@ OPTIONS = {
             f"{FIT} --patterns generate --model gated --prove",
             "--prove is for --model relu: gates are not all of the patterns",
         ),
-        "a time limit of sampled patterns": (
-            f"{FIT} --max-seconds 9",
-            "--max-seconds is for --patterns generate",
+        "no time at all": (
+            f"{FIT} --max-seconds 0",
+            "'--max-seconds': 0.0 is not in the range",
         ),
         "a checkpoint of generated patterns": (
             f"{FIT} --patterns generate --alpha 0.1 --checkpoint kept",

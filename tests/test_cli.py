@@ -907,7 +907,7 @@ def test_a_terminal_shows_progress(trained, tmp_path):
     )
     assert terminal.end() == 0
     shown = terminal.shown.decode()
-    assert re.search(r"fold 3 of 3", shown)
+    assert re.search(r"alpha \d+ of 15", shown)
     assert re.search(r"training, gap \d\.\de-\d\d", shown)
     assert "\x1b[" in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0  # the cursor is back
@@ -920,7 +920,7 @@ def test_ctrl_c_while_alpha_is_chosen(trained, tmp_path):
         *("--tol", "1e-8"),
         cwd=tmp_path,
     )
-    terminal.wait_for(b"fold 1 of 20")
+    terminal.wait_for(b"alpha 1 of 15")
     os.write(terminal.master, b"\x03")
     assert terminal.end() == 130
     shown = " ".join(terminal.shown.decode().split())

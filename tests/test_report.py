@@ -416,7 +416,7 @@ def test_the_page_says_what_was_computed(classifier):
         repr(model.alpha_),
         f"{len(rows)} training rows and {len(test[1])} held-out rows",
         f"{model.network_.n_neurons}from {model.n_patterns_} patterns",
-        "with 3 folds, from 5 strengths",
+        f"with 3 folds, from {len(model.alphas_)} strengths",
         f"expected calibration error {number(contents.results[1].calibration.error, 2)}",
         f"cvxnn {cvxnn.__version__}",
         f"numpy {np.__version__}",
@@ -886,7 +886,7 @@ def test_parameters_as_source():
     values = [None, True, 1, 0.1, "a'b", [1, "x"], (1,), {"k": 2.0}, np.float64(0.5), np.arange(3)]
     assert [eval(source(value)) for value in values[:-1]] == values[:-1]
     assert source(np.arange(3)) == "[0, 1, 2]"
-    assert source(cvxnn.SparseGates(2)) == "cvxnn.SparseGates(n_features=2)"
+    assert source(cvxnn.SparseGates(2)) == "cvxnn.SparseGates(n_features=2, active_share=None)"
     assert source(np.random.RandomState(0)) == "<numpy.random.mtrand.RandomState>"
     assert source(list(range(10_000))) == "<list of 10000 values>"
     assert source(two) == "<builtins.function>"

@@ -66,7 +66,7 @@ class Posing:
     @classmethod
     def of_fitted(cls, estimator: NetworkEstimator) -> Posing:
         posing = cls._of(estimator, targets_of(estimator), None)
-        return posing.with_factors(estimator.column_factors_)
+        return posing.with_factors(getattr(estimator, "column_factors_", None))
 
     @classmethod
     def of_fit(cls, estimator: NetworkEstimator, targets: Targets) -> Posing:
