@@ -543,6 +543,19 @@ def test_training_rows_are_known_by_the_certified_objective(name, data, weighted
     assert other.claims.proven[-1][0] == "Not checked here."
 
 
+def test_a_mean_of_networks_is_said_not_to_be_certified():
+    model = cvxnn.GatedReLUClassifierCV(
+        n_patterns=15, cv=3, average=True, feature_scaling="learned"
+    ).fit(X, two(X))
+    contents = contents_of(model, X, two(X))
+    # the network of all rows has the certified objective
+    assert "the certified one" in dict(contents.claims.proven)["Checked here."]
+    text = Tree(page_of(contents)).text.replace("\xa0", " ")
+    assert "the first of the 4 networks whose mean the model predicts by" in text
+    assert "nothing is proven of the mean" in text
+    assert "multiplied by what a first fit has learned" in text
+
+
 def test_a_certificate_in_words(classifier, gated, regressor):
     model, rows, y, test = classifier
     claims = contents_of(model, rows, y, test=test).claims

@@ -10,7 +10,7 @@ from cvxnn.estimators.base import Classification, NetworkEstimator
 from cvxnn.estimators.generating import found_no_more
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.reports.numbers import at_most, bounds, count, gap, number
-from cvxnn.reports.program import Program, loss_name
+from cvxnn.reports.program import Program, has_members, loss_name
 
 ROUNDING = 1e-12  # a relative gap that is not worth a number
 _LOSSES = {
@@ -47,7 +47,13 @@ def is_gated(estimator: NetworkEstimator) -> bool:
 
 
 def _verdict(estimator: NetworkEstimator) -> str:
-    return " ".join([_over_its_patterns(estimator), *_over_all_patterns(estimator)])
+    found = [_over_its_patterns(estimator), *_over_all_patterns(estimator)]
+    if has_members(estimator):
+        found.append(
+            f"This is about the first of the {len(estimator.members_)} networks whose mean the "
+            "model predicts by; the others are certified in the same way, the mean is not."
+        )
+    return " ".join(found)
 
 
 def _over_all_patterns(estimator: NetworkEstimator) -> list[str]:
@@ -97,6 +103,8 @@ def _objective(estimator: NetworkEstimator) -> str:
     scaled = "columns of zero mean and unit variance" if estimator.scale else "the columns as given"
     if estimator.scale and not estimator.fit_intercept:
         scaled = "columns of unit mean square"
+    if getattr(estimator, "column_factors_", None) is not None:
+        scaled += ", multiplied by what a first fit has learned about them"
     if estimator.n_components is not None:
         scaled = f"{_components(estimator)}, {scaled}"
     loss = _LOSSES[loss_name(estimator)]
@@ -221,6 +229,7 @@ def _not_proven(estimator: NetworkEstimator, held_out: bool) -> list[tuple[str, 
     )
     return [
         *([] if estimator.bound_.over_all_patterns else others),
+        *_about_the_mean(estimator),
         (
             "Anything about new rows.",
             f"The certificate is about the training objective, not about generalisation. {shown}",
@@ -230,6 +239,20 @@ def _not_proven(estimator: NetworkEstimator, held_out: bool) -> list[tuple[str, 
             "Columns, loss and alpha were chosen, not derived.",
         ),
         *_about_rounding(estimator.certificate_),
+    ]
+
+
+def _about_the_mean(estimator: NetworkEstimator) -> list[tuple[str, str]]:
+    if not has_members(estimator):
+        return []
+    worst = max(member.certificate.relative_gap for member in estimator.members_)
+    return [
+        (
+            "That the mean of networks is optimal.",
+            f"The model predicts by the mean of {len(estimator.members_)} networks: that of all "
+            "rows, which the bounds are about, and those of the folds. The relative gap of each is "
+            f"at most {gap(worst)}, on its own rows; nothing is proven of the mean.",
+        )
     ]
 
 

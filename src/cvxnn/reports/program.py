@@ -27,7 +27,8 @@ AGREEMENT = 1e-6  # relative; objectives that differ by more differ not only by 
 class Program:
     """A network in the program of some rows.
 
-    objective : its value there; NaN if all rows have weight zero.
+    objective : its value there, of a mean of networks that of its first member; NaN if all rows
+        have weight zero.
     agrees : whether that is the certified value, up to rounding. It may also be lower, within the
         gap, as it is for a pruned network.
     neuron_sizes : (m,) ||W1_j|| ||W2_j||_1 on scaled columns and targets. The penalty is alpha
@@ -41,13 +42,17 @@ class Program:
     @classmethod
     def of(cls, estimator: NetworkEstimator, sample: Sample) -> Program:
         posing, network = Posing.of_fitted(estimator), estimator.network_
+        certified, scores = network, sample.scores
+        if has_members(estimator):
+            certified = estimator.members_[0].network
+            scores = certified.predict(sample.X).reshape(scores.shape)
         rows = posing.rows(sample.X, posing.targets.decode(sample.y), sample.weight)
         counted = np.flatnonzero(rows.weight > 0)
         if len(counted) == 0:
             return cls(np.nan, False, np.zeros(network.n_neurons))
         rows = rows.select(counted)
         numbers = posing.numbers(rows)
-        sizes = _sizes(network, numbers.columns, numbers.targets)
+        sizes, own = (_sizes(one, numbers.columns, numbers.targets) for one in (network, certified))
         settings = posing.targets.loss_settings
         loss = make_loss(
             settings["loss"],
@@ -55,9 +60,14 @@ class Program:
             sample_weight=rows.weight,
             huber_delta=settings.get("huber_delta"),
         )
-        value = float(loss.value(numbers.targets.apply(sample.scores[counted])))
-        value += estimator.alpha_ * float(sizes.sum())
+        value = float(loss.value(numbers.targets.apply(scores[counted])))
+        value += estimator.alpha_ * float(own.sum())
         return cls(value, _agrees(value, estimator.certificate_), sizes)
+
+
+def has_members(estimator: NetworkEstimator) -> bool:
+    """Whether the network is a mean of several, of which the first has the certificate."""
+    return len(getattr(estimator, "members_", ())) > 1
 
 
 def loss_name(estimator: NetworkEstimator) -> str:
