@@ -3,65 +3,37 @@
     min_w  sum_i ||u_i + w_i|| + ||w_i||   subject to   X~_i w_i >= (-X~_i u_i)_+
 
 "joint" hands all blocks to the solver as one program, as the released code does, although it falls
-apart into one program for each block; "separate" are these. A process that dies is an outcome.
+apart into one program for each block; "separate" are these.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
-from benchmarks.record import ROOT
 
 import cvxnn
 from cvxnn.solvers.conic import import_cvxpy
 from replication.data import Task
 from replication.experiment import Row
+from replication.limited import call, serve
 from replication.table1.methods import group_norm, posed, rounded, solve_gated
 from replication.table1.published import Blocks
-
-try:
-    import resource
-except ImportError:  # Windows, where there are no such limits
-    resource = None
-
-OUT_OF_MEMORY, OUT_OF_TIME = 3, 4  # what the process returns
-ENDINGS = {
-    OUT_OF_TIME: "out of time",
-    -9: "out of time",  # SIGKILL, at the hard limit on processor time
-    -24: "out of time",  # SIGXCPU
-    OUT_OF_MEMORY: "out of memory",
-    -6: "out of memory",  # SIGABRT, with which compiled code answers to a failed allocation
-}
-GRACE = 100.0  # wall time for a processor second, at most: other processes may be busy
 
 
 def run(piece: Row) -> Row:
     """The piece in a process of its own, and how that ended."""
-    before = _child_seconds()
-    command = [sys.executable, "-m", "replication.table1.conic", json.dumps(piece)]
-    try:
-        ended = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=GRACE * piece["seconds"]
-        )
-        code, text = ended.returncode, ended.stdout
-    except subprocess.TimeoutExpired:
-        code, text = OUT_OF_TIME, ""
-    if code == 0:
-        return json.loads(text.splitlines()[-1])
-    if code not in ENDINGS:
-        raise RuntimeError(f"the conic program ended with {code}: {ended.stderr[-2000:]}")
-    return {"status": ENDINGS[code], "seconds": rounded(_child_seconds() - before)}
+    limits = {key: piece[key] for key in ("seconds", "gigabytes")}
+    found = call("replication.table1.conic", piece, **limits)
+    if found["status"] == "failed":
+        raise RuntimeError(f"the conic program failed: {found['reason']}")
+    return found
 
 
-def _child_seconds() -> float:
-    if resource is None:
-        return 0.0
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def prepare(piece: Row) -> Callable[[], Row]:
+    return lambda: solve(piece)
 
 
 def solve(piece: Row) -> Row:
@@ -102,17 +74,5 @@ def joint(gated: cvxnn.Solution, task: Task) -> tuple[np.ndarray, np.ndarray, st
     return v, w, program.status
 
 
-def main() -> None:
-    piece = json.loads(sys.argv[1])
-    if resource is not None:
-        seconds, most = int(piece["seconds"]), int(piece["gigabytes"] * 2**30)
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    try:
-        sys.stdout.write(json.dumps(solve(piece)) + "\n")
-    except MemoryError:
-        sys.exit(OUT_OF_MEMORY)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(serve(prepare))
