@@ -48,15 +48,18 @@ class WithIntercept:
             self._centred = base._with(double(base.Y) - like(double(base.Y), self._centre))
             self._plain_centred = self._plain._with(Y - self._centre)
 
-    def intercept(self, Z: Array) -> np.ndarray:
-        return self._centre + self._minimum(Z).b
+    def intercept(self, Z: Array, near: np.ndarray | None = None) -> np.ndarray:
+        """The best b; the search for it starts from `near`, if that is given. What is asked about
+        the same Z next needs no search."""
+        return self._centre + self._minimum(Z, None if near is None else near - self._centre).b
 
-    def _minimum(self, Z: Array) -> Minimum:
+    def _minimum(self, Z: Array, near: np.ndarray | None = None) -> Minimum:
         """With the best b for the centred targets, in NumPy."""
         for known, found in self._recent:
             if known is Z:
                 return found
-        found = self._plain_centred.minimum(to_numpy(double(Z)), self._start)
+        start = self._start if near is None else near
+        found = self._plain_centred.minimum(to_numpy(double(Z)), start)
         self._recent = [(Z, found), *self._recent[: RECENT - 1]]
         if self._warm:
             self._start = found.b

@@ -206,10 +206,11 @@ class SoftmaxLoss(WeightedLoss):
         values are compared."""
         last = np.inf
         for _ in range(30):
-            gradient = self.gradient(Z + b)
+            q = _softmax(Z + b)
+            gradient = self._theta(self._total * q)
             slope = gradient.sum(axis=0)
             left = float(np.max(np.abs(slope) / np.maximum(np.abs(gradient).sum(axis=0), 1e-300)))
-            hessian = self._summed_hessian(_softmax(Z + b))
+            hessian = self._summed_hessian(q)
             if not np.isfinite(hessian).all() or not np.isfinite(slope).all():
                 break  # predictions beyond the range of doubles, at which LAPACK prints complaints
             step = -np.linalg.lstsq(hessian, slope, rcond=1e-14)[0]

@@ -27,6 +27,7 @@ import numpy as np
 
 from cvxnn.arrays import Array, to_numpy
 from cvxnn.certificates import lower_bound_of
+from cvxnn.losses.intercepts import WithIntercept
 from cvxnn.memory import DOUBLE
 from cvxnn.problems import CReLU
 from cvxnn.problems.columns import largest_square
@@ -230,9 +231,12 @@ class _Run:
     def check(self) -> Iterate:
         """One pass over all pairs: what there is to show, and new working sets."""
         x, y = self.x, self.y
-        fit = x.Z - x.bias
+        # the driver asks for the value of the same array, whose bias is then known
+        fit = self.problem.operator_double.like(x.Z - x.bias)
+        shift = np.zeros(self.C)
+        if isinstance(self.loss, WithIntercept):
+            shift = self.loss.intercept(fit, x.bias) - x.bias
         Theta = to_numpy(self.loss.gradient(fit))
-        shift = self.loss.intercept(fit) - x.bias
         self.x = x = x._replace(bias=x.bias + shift, Z=x.Z + shift)
         self.y = y._replace(bias=y.bias + shift, Z=y.Z + shift)
         correlation = self.blocks.correlation(Theta)
@@ -241,7 +245,7 @@ class _Run:
         self.gap = (objective - bound) / max(objective, 1e-300)
         count, best = self.progress[-1] if self.progress else (0, math.inf)
         self.progress.append((count + self.taken, min(self.gap, best)))
-        shown = self._iterate(x, Theta, bound)
+        shown = self._iterate(x, fit, Theta, bound)
         self.taken = 0
         sizes = np.sqrt(np.einsum("bdk,bdk->kb", correlation, correlation))
         self._renew_pairs(sizes)
@@ -251,14 +255,14 @@ class _Run:
             self._settle_worst(np.concatenate([of_class[blocks] for of_class, blocks in its]))
         return shown
 
-    def _iterate(self, x: Point, Theta: np.ndarray, bound: float) -> Iterate:
+    def _iterate(self, x: Point, fit: Array, Theta: np.ndarray, bound: float) -> Iterate:
         U = np.zeros(self.problem.weight_shape)
         for k, (its, part) in enumerate(zip(self.pairs.blocks, self.pairs.parts(), strict=True)):
             U[its, :, k] = x.rows[part]
         like = self.problem.operator_double.like
         return Iterate(
             U=like(U),
-            fit=like(x.Z - x.bias),
+            fit=fit,
             Theta=like(Theta),
             bound=bound,
             step_size=1 / self.curvature,
