@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cvxnn import threads
-from cvxnn.kernels import native
+from cvxnn.kernels import native, projections
 from cvxnn.kernels.prototypes import FLAG, PROTOTYPES
 from cvxnn.operators.dense import ExpandedMatrix
 
@@ -256,13 +256,13 @@ def kernel_calls():
     points, gamma, products = (rng.standard_normal((p, size)) for size in (d, n, n))
     hinges = signs, which, which, gamma, 0.5
     active = np.zeros((p, d + 1), dtype=np.int64), np.zeros((p, d + 1)), np.zeros(p, dtype=np.int64)
-    slack = native.Slack(1e-15, 0.0, 1.5, 1.5)
+    slack = projections.Slack(1e-15, 0.0, 1.5, 1.5)
     limits = {"tolerance": 1e-9, "dependent": 1e-12, "max_rows": 100, "rough": False}
     return {
-        "project": lambda: native.project_blocks(
-            native.layout_rows(X), signs, points, which, None, np.zeros(p), *active, **limits
+        "project": lambda: projections.project_blocks(
+            projections.layout_rows(X), signs, points, which, None, np.zeros(p), *active, **limits
         ),
-        "look": lambda: native.look_at_blocks(
+        "look": lambda: projections.look_at_blocks(
             X, np.ones(n), np.ones(n), signs, points, np.ones(p), which, gamma[:, :d], slack
         )[1],
         "coefficients": lambda: native.hinge_coefficients(products, *hinges),
@@ -300,7 +300,7 @@ def test_a_kernel_that_is_asked_to_stop_does_nothing(monkeypatch, name):
 INTERRUPTED = """
 import sys
 import numpy as np
-from cvxnn.kernels import native
+from cvxnn.kernels import native, projections
 
 def say(word):
     sys.stdout.write(word + "\\n")
@@ -313,8 +313,8 @@ def project():
     signs = np.where(rng.standard_normal((200, 200)) @ X.T > 0, 1, -1).astype(np.int8)
     points, zeros = rng.standard_normal((200, 200)), np.zeros(200, dtype=np.int64)
     active = np.zeros((200, 401), dtype=np.int64), np.zeros((200, 401)), zeros
-    layouts = native.layout_rows(X)
-    return lambda: native.project_blocks(layouts, signs, points, np.arange(200), None,
+    layouts = projections.layout_rows(X)
+    return lambda: projections.project_blocks(layouts, signs, points, np.arange(200), None,
         np.zeros(200), *active, tolerance=1e-9, dependent=1e-12, max_rows=10**6,
         rough=False)
 

@@ -22,7 +22,7 @@ from cvxnn.arrays import Matrix, blocks, divide_rows, is_sparse, row_squares
 from cvxnn.cones.interiors import TIE, InteriorError, nudge, relative_interior
 from cvxnn.cones.projection import DEPENDENT, TOLERANCE, ActiveRows, Projection
 from cvxnn.cones.sparse import SparseProjection
-from cvxnn.kernels import native
+from cvxnn.kernels import native, projections
 from cvxnn.threads import cached_property
 
 LIFTS = 6  # steps into a cone, each with four times the margin of the one before
@@ -68,8 +68,8 @@ class Cones:
         return max(min(self.n, 2 * self.d), 1) + 1
 
     @cached_property
-    def _layouts(self) -> native.Rows:
-        return native.layout_rows(self.X)
+    def _layouts(self) -> projections.Rows:
+        return projections.layout_rows(self.X)
 
     def residuals(self, V: np.ndarray, pattern: np.ndarray) -> np.ndarray:
         """x~_j v / ||x_j||, the signed distance of every block from every half-space: (B, n)."""
@@ -288,9 +288,9 @@ class Cones:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The same for blocks other than zero whose products fit into the cache."""
         if native.library() is not None and not is_sparse(self.raw):
-            slack = native.Slack(self._unit, self._least, margin, MARGIN)
+            slack = projections.Slack(self._unit, self._least, margin, MARGIN)
             sizes = _row_norms(V)
-            return native.look_at_blocks(
+            return projections.look_at_blocks(
                 self.raw, self.row_norms, rows, self.signs, V, sizes, pattern, towards, slack
             )
         proven, steps = np.ones(len(V), dtype=bool), np.zeros(len(V))
@@ -393,7 +393,7 @@ class Cones:
         max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
         assert offsets is None or not is_sparse(self.X)  # decompositions do not take sparse data
         if native.library() is not None:
-            result = native.project_blocks(
+            result = projections.project_blocks(
                 self._layouts,
                 self.signs,
                 points,

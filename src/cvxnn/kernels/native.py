@@ -10,12 +10,12 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cvxnn import budget, threads
-from cvxnn.arrays import Array, Matrix, is_sparse
+from cvxnn.arrays import Array
 from cvxnn.kernels.prototypes import PROTOTYPES
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ LANES = 8  # numbers that vectors of the kernels hold
 _NEVER = ctypes.byref(ctypes.c_int(0))  # a flag that nobody sets
 
 # What one thread does in a second: products with packed bits, steps of hinges, entries of masks,
-# rows of a loss with the search for their bias, and looks at products.
-PRODUCT_RATE, HINGE_RATE, BIT_RATE, LOSS_RATE, LOOK_RATE = 1e10, 2e8, 5e9, 2e7, 1e8
-# Scans of all rows that a projection without a warm start takes: so many, and more a feature.
-SCANS, SCANS_A_FEATURE = 20, 10
+# and rows of a loss with the search for their bias.
+PRODUCT_RATE, HINGE_RATE, BIT_RATE, LOSS_RATE = 1e10, 2e8, 5e9, 2e7
 
 
 @cache
@@ -72,7 +70,7 @@ def library() -> ctypes.CDLL | None:
     return kernels
 
 
-def _loaded() -> ctypes.CDLL:
+def loaded() -> ctypes.CDLL:
     """The library, for callers that have made sure that there is one."""
     kernels = library()
     assert kernels is not None
@@ -97,154 +95,6 @@ def source_version(sources: list[Path]) -> int:
     return int.from_bytes(digest.digest()[:8], "big")
 
 
-class Rows(NamedTuple):
-    """Rows as `project_blocks` reads them, dense or sparse; what does not apply is None."""
-
-    n: int
-    d: int
-    X: np.ndarray | None = None  # (n, whole vectors)
-    tiles: np.ndarray | None = None  # in single precision, 64 rows that lie feature by feature
-    starts: np.ndarray | None = None  # (n + 1), where the entries of a row begin,
-    columns: np.ndarray | None = None  # their columns
-    values: np.ndarray | None = None  # and themselves
-
-
-def layout_rows(X: Matrix) -> Rows:
-    """X for `project_blocks`: filled up with zeros to whole vectors, and once more in tiles; or,
-    where it is sparse, by its entries."""
-    n, d = X.shape
-    if is_sparse(X):
-        return Rows(
-            n,
-            d,
-            starts=np.ascontiguousarray(X.indptr, dtype=np.int64),
-            columns=np.ascontiguousarray(X.indices, dtype=np.int64),
-            values=_doubles(X.data),
-        )
-    rows = _aligned((n, -(-d // 8) * 8), np.float64)
-    rows[:, :d] = X
-    tiles = _aligned((-(-n // 64), d, 64), np.float32)
-    for t, tile in enumerate(tiles):
-        part = X[64 * t : 64 * t + 64]
-        tile[:, : len(part)] = part.T
-    return Rows(n, d, rows, tiles)
-
-
-def _aligned(shape: tuple[int, ...], dtype: type) -> np.ndarray:
-    """Zeros that begin with a cache line, so that vectors do not cross lines."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 64, dtype=np.uint8)
-    start = -memory.ctypes.data % 64
-    return memory[start : start + size].view(dtype).reshape(shape)
-
-
-def project_blocks(
-    X: Rows,
-    signs: np.ndarray,
-    points: np.ndarray,
-    pattern: np.ndarray,
-    offsets: np.ndarray | None,
-    enough: np.ndarray,
-    rows: np.ndarray,
-    gamma: np.ndarray,
-    count: np.ndarray,
-    *,
-    kept: tuple[np.ndarray, np.ndarray] | None = None,
-    tolerance: float,
-    dependent: float,
-    max_rows: int,
-    rough: bool,
-) -> np.ndarray:
-    """Project the blocks as `cones.Cones.project` does; X is what `layout_rows` makes of it. rows,
-    gamma and count (C-contiguous, int64, float64, int64) are the warm start, and `kept` factors and
-    the slot of each block (`cones.factors`); all are overwritten."""
-    start = rows.copy(), gamma.copy(), count.copy()  # for a piece that has to be run again
-    points, enough = _doubles(points), _doubles(enough)
-    signs = np.ascontiguousarray(signs, dtype=np.int8)
-    pattern = np.ascontiguousarray(pattern, dtype=np.int64)
-    offsets = None if offsets is None else _doubles(offsets)
-    result = np.empty_like(points)
-
-    def run(part: slice, stop: Flag) -> None:
-        rows[part], gamma[part], count[part] = (array[part] for array in start)
-        failed = _loaded().project_blocks(
-            X.n,
-            X.d,
-            *(None if array is None else _pointer(array) for array in X[2:]),
-            _pointer(signs),
-            part.stop - part.start,
-            _pointer(points[part]),
-            _pointer(pattern[part]),
-            None if offsets is None else _pointer(offsets[part]),
-            _pointer(enough[part]),
-            rows.shape[1] - 1,
-            _pointer(rows[part]),
-            _pointer(gamma[part]),
-            _pointer(count[part]),
-            _pointer(result[part]),
-            *((None, None) if kept is None else (_pointer(kept[0]), _pointer(kept[1][part]))),
-            tolerance,
-            dependent,
-            max_rows,
-            rough,
-            stop,
-        )
-        if failed:
-            raise MemoryError("no memory for the cone projections")
-
-    entries = X.n * X.d if X.values is None else len(X.values)
-    _share(run, len(points), (SCANS + SCANS_A_FEATURE * X.d) * entries / PRODUCT_RATE)
-    return result
-
-
-class Slack(NamedTuple):
-    """What a product of rows has to be at least: `unit` times that of absolute values plus `least`
-    is its rounding error, of which `margin` is asked for, and `loss` is lost by a move."""
-
-    unit: float
-    least: float
-    margin: float
-    loss: float
-
-
-def look_at_blocks(
-    X: np.ndarray,
-    norms: np.ndarray,
-    rows: np.ndarray,
-    signs: np.ndarray,
-    V: np.ndarray,
-    sizes: np.ndarray,
-    pattern: np.ndarray,
-    towards: np.ndarray | None,
-    slack: Slack,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which blocks V are inside their cones beyond doubt, and how far the others have to go: see
-    `cones.Cones`. X (n, d) are raw rows with their norms, `rows` (n,) those that count; `sizes` are
-    the norms of the blocks."""
-    X, (n, d) = _doubles(X), X.shape
-    steps, proven = np.empty(len(V)), np.empty(len(V), dtype=bool)
-    rows = np.ascontiguousarray(rows, dtype=bool)
-    V, pattern = _doubles(V), np.ascontiguousarray(pattern, dtype=np.int64)
-    products, towards = V @ X.T, None if towards is None else _doubles(towards)
-
-    def run(part: slice, stop: Flag) -> None:
-        _loaded().look_at_blocks(
-            n,
-            d,
-            *(_pointer(array) for array in (X, norms, rows, signs)),
-            part.stop - part.start,
-            *(_pointer(array[part]) for array in (V, sizes, pattern, products)),
-            None if towards is None else _pointer(towards[part]),
-            *slack,
-            _pointer(steps[part]),
-            _pointer(proven[part]),
-            stop,
-        )
-
-    _share(run, len(V), n / LOOK_RATE)
-    return proven, steps
-
-
 def hinge_coefficients(
     products: np.ndarray,
     signs: np.ndarray,
@@ -255,17 +105,17 @@ def hinge_coefficients(
 ) -> np.ndarray:
     """s (gamma - delta s <x, u>)_+ for the listed blocks, from their products with all rows of X,
     (k, n)."""
-    products, coefficients = _doubles(products), np.empty(products.shape)
+    products, coefficients = doubles(products), np.empty(products.shape)
 
     def run(part: slice, stop: Flag) -> None:
-        _loaded().hinge_coefficients(
+        loaded().hinge_coefficients(
             *_hinge_arguments(signs, block[part], pattern, gamma, delta),
-            _pointer(products[part]),
-            _pointer(coefficients[part]),
+            pointer(products[part]),
+            pointer(coefficients[part]),
             stop,
         )
 
-    _share(run, len(block), signs.shape[1] / HINGE_RATE)
+    share(run, len(block), signs.shape[1] / HINGE_RATE)
     return coefficients
 
 
@@ -280,18 +130,18 @@ def hinge_divergence(
 ) -> float:
     """The divergence of the hinges of the listed blocks, over delta / 2, from their new and old
     products with all rows of X."""
-    new, old, divergence = _doubles(new), _doubles(old), np.empty(len(block))
+    new, old, divergence = doubles(new), doubles(old), np.empty(len(block))
 
     def run(part: slice, stop: Flag) -> None:
-        _loaded().hinge_divergence(
+        loaded().hinge_divergence(
             *_hinge_arguments(signs, block[part], pattern, gamma, delta),
-            _pointer(new[part]),
-            _pointer(old[part]),
-            _pointer(divergence[part]),
+            pointer(new[part]),
+            pointer(old[part]),
+            pointer(divergence[part]),
             stop,
         )
 
-    _share(run, len(block), signs.shape[1] / HINGE_RATE)
+    share(run, len(block), signs.shape[1] / HINGE_RATE)
     return float(divergence.sum())
 
 
@@ -300,25 +150,25 @@ def logistic_minimum(
 ) -> tuple[np.ndarray, float, np.ndarray, np.ndarray]:
     """The best output bias (C,) of predictions Z (n, C), found from a start, and there the logistic
     loss, its gradient, and the square root of its curvature, (n, C)."""
-    Z, Y, row_weight = _doubles(Z), _doubles(Y), _doubles(row_weight)
+    Z, Y, row_weight = doubles(Z), doubles(Y), doubles(row_weight)
     bias, value = np.empty(len(start)), np.empty(1)
     gradient, scale = np.empty(Z.shape), np.empty(Z.shape)
 
     def run(_: slice, stop: Flag) -> None:
         bias[:] = start  # once more for a piece that has to be run again
-        _loaded().logistic_minimum(
+        loaded().logistic_minimum(
             *Z.shape,
-            _pointer(Z),
-            _pointer(Y),
-            _pointer(row_weight),
-            _pointer(bias),
-            _pointer(value),
-            _pointer(gradient),
-            _pointer(scale),
+            pointer(Z),
+            pointer(Y),
+            pointer(row_weight),
+            pointer(bias),
+            pointer(value),
+            pointer(gradient),
+            pointer(scale),
             stop,
         )
 
-    _share(run, 1, Z.size / LOSS_RATE)
+    share(run, 1, Z.size / LOSS_RATE)
     return bias, float(value[0]), gradient, scale
 
 
@@ -327,13 +177,13 @@ def logistic_dual(
 ) -> tuple[np.ndarray, float]:
     """The longest scaling of Theta (n, C) up to `limit`, (C,) or (1,), inside the domain of the
     logistic loss's conjugate, and the value of minus the conjugate there."""
-    Theta, Y, row_weight = _doubles(Theta), _doubles(Y), _doubles(row_weight)
+    Theta, Y, row_weight = doubles(Theta), doubles(Y), doubles(row_weight)
     tau, value = np.array(limit, dtype=np.float64), np.empty(1)
     budget.look()
-    _loaded().logistic_dual(
+    loaded().logistic_dual(
         *Theta.shape,
         len(tau),
-        *(_pointer(array) for array in (Theta, Y, row_weight, tau, value)),
+        *(pointer(array) for array in (Theta, Y, row_weight, tau, value)),
     )
     return tau, float(value[0])
 
@@ -352,14 +202,14 @@ def branch_cone(
     """Grow the tree of one cone, see branching.c; `bounds.growing` has its twin. Rows come as
     columns (r, n), those with positive weights first; both parts are filled up with zeros to whole
     vectors. The caller shares calls among threads."""
-    columns, vertices = _doubles(columns), np.ascontiguousarray(vertices, dtype=np.int64)
+    columns, vertices = doubles(columns), np.ascontiguousarray(vertices, dtype=np.int64)
     r, n = columns.shape
-    return _loaded().branch_cone(
+    return loaded().branch_cone(
         *(r, n_positive, n - n_positive),
-        *(_pointer(array) for array in (columns, vertices)),
+        *(pointer(array) for array in (columns, vertices)),
         *limits,
         *(max_nodes, len(nodes[0])),
-        *(_pointer(array) for array in (count, *nodes, best)),
+        *(pointer(array) for array in (count, *nodes, best)),
         ctypes.byref(stop),
     )
 
@@ -370,8 +220,8 @@ def list_cones(
     """The nodes of a tree in order, as `bounds.trees.ConeTree` has them; those whose own bound is
     within the threshold become leaves."""
     nodes = np.empty(len(child), dtype=np.uint8)
-    arrays = [_pointer(array) for array in (child, edge, bound)]
-    return nodes[: _loaded().list_cones(*arrays, threshold, _pointer(nodes))].copy()
+    arrays = [pointer(array) for array in (child, edge, bound)]
+    return nodes[: loaded().list_cones(*arrays, threshold, pointer(nodes))].copy()
 
 
 def multiplies(X: Array) -> bool:
@@ -385,9 +235,9 @@ def pack_bits(mask: np.ndarray) -> np.ndarray:
     mask, bits = np.ascontiguousarray(mask, dtype=np.bool_), _words(n, p)
 
     def run(part: slice, stop: Flag) -> None:
-        _loaded().pack_bits(part.start, part.stop, n, p, _pointer(mask), _pointer(bits), stop)
+        loaded().pack_bits(part.start, part.stop, n, p, pointer(mask), pointer(bits), stop)
 
-    _share(run, len(bits), 32 * p / BIT_RATE)
+    share(run, len(bits), 32 * p / BIT_RATE)
     return bits
 
 
@@ -397,20 +247,18 @@ def transpose_bits(bits: np.ndarray, n: int) -> np.ndarray:
     bits, result = np.ascontiguousarray(bits), _words(p, n)
 
     def run(part: slice, stop: Flag) -> None:
-        _loaded().transpose_bits(
-            part.start, part.stop, n, p, _pointer(bits), _pointer(result), stop
-        )
+        loaded().transpose_bits(part.start, part.stop, n, p, pointer(bits), pointer(result), stop)
 
-    _share(run, len(result), 32 * n / BIT_RATE)
+    share(run, len(result), 32 * n / BIT_RATE)
     return result
 
 
 def nonzero_blocks(U: np.ndarray) -> np.ndarray:
     """The indices of the blocks of U (p, d, C) that are not zero."""
     U, indices = np.ascontiguousarray(U), np.empty(len(U), dtype=np.int64)
-    count = getattr(_loaded(), f"nonzero_blocks_{_C_NAMES[U.dtype]}")
+    count = getattr(loaded(), f"nonzero_blocks_{_C_NAMES[U.dtype]}")
     size = U.size // max(1, len(U))
-    return indices[: count(len(U), size, _pointer(U), _pointer(indices))]
+    return indices[: count(len(U), size, pointer(U), pointer(indices))]
 
 
 def expanded_forward(bits: np.ndarray, X: np.ndarray, U: np.ndarray) -> np.ndarray:
@@ -440,16 +288,16 @@ def _multiply(
     shared: int,  # rows or blocks, which threads share
 ) -> np.ndarray:
     (n, d), C = X.shape, factor.shape[-1]
-    multiply = getattr(_loaded(), f"{name}_{_C_NAMES[X.dtype]}")
+    multiply = getattr(loaded(), f"{name}_{_C_NAMES[X.dtype]}")
     X, factor = np.ascontiguousarray(X), np.ascontiguousarray(factor, dtype=X.dtype)
-    arrays = [_pointer(array) for array in (bits, X, factor, result)]
+    arrays = [pointer(array) for array in (bits, X, factor, result)]
 
     def run(part: slice, stop: Flag) -> None:
         if multiply(part.start, part.stop, n, p, d, C, *arrays, stop):
             raise MemoryError("no memory for the products")
 
     seconds = n * p * d * C / max(1, shared) / PRODUCT_RATE
-    _share(run, shared, seconds, least=256, per_worker=1)  # every part makes its tables anew
+    share(run, shared, seconds, least=256, per_worker=1)  # every part makes its tables anew
     return result
 
 
@@ -486,17 +334,17 @@ def _multiply_ragged(
     shared: int,  # rows or blocks, which threads share
 ) -> np.ndarray:
     (n, d), C = X.shape, len(offsets) - 1
-    multiply = getattr(_loaded(), f"ragged_{name}_{_C_NAMES[X.dtype]}")
+    multiply = getattr(loaded(), f"ragged_{name}_{_C_NAMES[X.dtype]}")
     X, factor = np.ascontiguousarray(X), np.ascontiguousarray(factor, dtype=X.dtype)
     offsets, bits = np.ascontiguousarray(offsets, dtype=np.int64), np.ascontiguousarray(bits)
-    arrays = [_pointer(array) for array in (offsets, bits, X, factor, result)]
+    arrays = [pointer(array) for array in (offsets, bits, X, factor, result)]
 
     def run(part: slice, stop: Flag) -> None:
         if multiply(part.start, part.stop, n, d, C, *arrays, stop):
             raise MemoryError("no memory for the products")
 
     seconds = n * int(offsets[-1]) * d / max(1, shared) / PRODUCT_RATE
-    _share(run, shared, seconds, least=256, per_worker=1)
+    share(run, shared, seconds, least=256, per_worker=1)
     return result
 
 
@@ -529,8 +377,8 @@ def solve_system(
         None if part is None else np.ascontiguousarray(part, dtype=np.float32)
         for part in preconditioner[:2]
     ]
-    vectors = [_doubles(array) for array in (scale, weight, along, unit, span)]
-    solve = getattr(_loaded(), f"solve_system_{_C_NAMES[X.dtype]}")
+    vectors = [doubles(array) for array in (scale, weight, along, unit, span)]
+    solve = getattr(loaded(), f"solve_system_{_C_NAMES[X.dtype]}")
     left, x, count = np.empty(n), np.empty(n), 0
 
     def run(_: slice, stop: Flag) -> None:
@@ -538,15 +386,15 @@ def solve_system(
         left[:], x[:] = r, 0.0 if start is None else start  # anew where a piece is run again
         count = solve(
             *(n, a, d, len(span), len(factor)),
-            *(_pointer(array) for array in (rows, columns, X, *vectors)),
-            *(None if part is None else _pointer(part) for part in woodbury),
-            *(_pointer(array) for array in (factor, left, x)),
+            *(pointer(array) for array in (rows, columns, X, *vectors)),
+            *(None if part is None else pointer(part) for part in woodbury),
+            *(pointer(array) for array in (factor, left, x)),
             *(tol, error, max_iter, stop),
         )
         if count < -max_iter:
             raise MemoryError("no memory for the products")
 
-    _share(run, 1, max_iter * 2 * n * a * d / PRODUCT_RATE)
+    share(run, 1, max_iter * 2 * n * a * d / PRODUCT_RATE)
     return x, abs(count), count >= 0
 
 
@@ -559,16 +407,16 @@ def _hinge_arguments(
 ) -> tuple[object, ...]:
     return (
         signs.shape[1],
-        _pointer(signs),
+        pointer(signs),
         len(block),
-        _pointer(block),
-        _pointer(pattern),
-        _pointer(gamma),
+        pointer(block),
+        pointer(pattern),
+        pointer(gamma),
         delta,
     )
 
 
-def _share(
+def share(
     run: Callable[[slice, Flag], None],
     n_blocks: int,
     seconds: float,
@@ -594,11 +442,11 @@ def _share(
     )
 
 
-def _doubles(array: np.ndarray) -> np.ndarray:
+def doubles(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float64)
 
 
-def _pointer(array: np.ndarray) -> ctypes.Array[ctypes.c_char] | int:
+def pointer(array: np.ndarray) -> ctypes.Array[ctypes.c_char] | int:
     """The memory of an array; that of a writable one costs a quarter of the time."""
     if not array.flags.writeable:
         return array.ctypes.data
