@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 import cvxnn
 from cvxnn import budget, panels, threads
 from cvxnn.budget import Budget, OutOfTimeError, spend
-from cvxnn.kernels import native
+from cvxnn.kernels import native, projections
 from cvxnn.solvers.results import Status
 
 SLOWER = 1e-6  # than the machine that predictions are for
@@ -44,6 +44,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(budget, "SPARSE_RATE", SLOWER * budget.SPARSE_RATE)
     for name in ("PRODUCT_RATE", "HINGE_RATE", "BIT_RATE"):
         monkeypatch.setattr(native, name, SLOWER * getattr(native, name))
+    monkeypatch.setattr(projections, "PRODUCT_RATE", native.PRODUCT_RATE)
 
     def observed_look(telling=True):
         clock.look()
