@@ -564,6 +564,9 @@ def test_the_mean_of_the_networks_of_all_rows_and_of_the_folds(cls, cancer):
         assert member.n_rows < first.n_rows
     mean = np.mean([member.network.predict(X) for member in model.members_], axis=0)
     np.testing.assert_allclose(model.decision_function(X), mean, atol=1e-10)
+    again = model.set_params(average=False).fit(X, y)
+    assert not hasattr(again, "members_")
+    np.testing.assert_array_equal(again.network_.W1, plain.network_.W1)
 
 
 @pytest.mark.parametrize("settings", [{"scale": False}, {"n_components": 2}])

@@ -116,6 +116,7 @@ def take(estimator: NetworkEstimator, fit: Fit) -> None:
     """Set the attributes that a fit leaves on an estimator."""
     solution, targets, rounds = fit.solution, fit.posed.targets, fit.rounds
     estimator.network_ = fit.posed.network(solution)
+    estimator.__dict__.pop("members_", None)  # of a mean that an earlier fit has taken
     estimator.certificate_ = fit.posed.certificate(solution.certificate)
     estimator.alpha_ = solution.problem.lam
     estimator.column_factors_ = fit.posed.numbers.factors
