@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from benchmarks.record import markdown_table
@@ -130,19 +130,19 @@ def ratio(above: float | None, below: float | None) -> float | None:
     return None if above is None or not below else above / below
 
 
-def draw_profiles(ax: Axes, profiles: Mapping[str, Profile], end: int) -> None:
-    """Steps from left to right, each line with a colour and a style of its own."""
+def draw_profiles(
+    ax: Axes,
+    profiles: Mapping[str, Profile],
+    end: int,
+    looks: Mapping[str, Mapping[str, object]] | None = None,
+) -> None:
+    """Steps from left to right, with the legend below them. `looks` are the lines' properties by
+    name; without it each line has a colour and a style of its own."""
     for k, (name, profile) in enumerate(profiles.items()):
         shares = np.arange(len(profile.solved) + 1) / max(profile.problems, 1)
-        ax.step(
-            [0, *profile.solved, end],
-            [*shares, shares[-1]],
-            where="post",
-            label=name,
-            color=cycled(COLOURS, k),
-            linestyle=line_style(k),
-            linewidth=1.8,
-        )
+        own = {"label": name, "color": cycled(COLOURS, k), "linestyle": line_style(k)}
+        look: Mapping[str, Any] = looks[name] if looks else own | {"linewidth": 1.8}
+        ax.step([0, *profile.solved, end], [*shares, shares[-1]], where="post", **look)
     ax.axhline(SHARE, color="#9a9a9a", linewidth=1, linestyle=(0, (6, 4)))
     ax.set(
         xlim=(0, end),
@@ -151,6 +151,9 @@ def draw_profiles(ax: Axes, profiles: Mapping[str, Profile], end: int) -> None:
         ylabel="share of the problems solved",
     )
     tidy(ax)
+    ax.get_figure(root=True).legend(
+        loc="outside lower center", ncols=4, fontsize=8, frameon=False, handlelength=3
+    )
 
 
 def line_style(k: int) -> object:

@@ -111,7 +111,6 @@ def draw(pieces: Sequence[Done], folder: Path) -> list[str]:
         figure, ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
         found = profiles_of(rows, (*PRINTED, OURS))
         draw_profiles(ax, found, END)
-        ax.legend(loc="lower right", fontsize=8, framealpha=0.9)
         names.append("figure12-profile.png")
         save_figure(figure, folder / names[-1])
         plt.close(figure)

@@ -10,11 +10,10 @@ import numpy as np
 from benchmarks.record import markdown_table
 
 from cvxnn.plots.drawing import COLOURS, MARKERS, save_figure, tidy
-from replication.ablations import SHARE, SHOWN, Profile, degenerate, shown
+from replication.ablations import SHARE, SHOWN, Profile, degenerate, draw_profiles, shown
 from replication.experiment import Done, Judgement, Row, Verdict
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 END = 10_000  # of the paper's axis
@@ -165,7 +164,9 @@ def draw(pieces: Sequence[Done], folder: Path) -> list[str]:
     rows = _rows(pieces)
     if rows:
         figure, ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
-        _draw_profiles(ax, profiles(rows))
+        found = profiles(rows)
+        deltas = sorted({name.split()[1] for name in found}, key=float)
+        draw_profiles(ax, found, END, {name: _look(name, deltas) for name in found})
         figures["figure15-profile.png"] = figure
     for name, by_lam in _traced(pieces).items():
         figures[f"figure15-{name}.png"] = _convergence_figure(name, by_lam)
@@ -187,24 +188,6 @@ def _look(name: str, deltas: Sequence[str]) -> dict[str, object]:
     if kind == "window":
         return look | {"linestyle": "-", "marker": MARKERS[k], "markersize": 5, "markevery": 0.12}
     return look | {"linestyle": ("--", ":", "-.", (0, (8, 2)), (0, (1, 1)))[k]}
-
-
-def _draw_profiles(ax: Axes, found: dict[str, Profile]) -> None:
-    deltas = sorted({name.split()[1] for name in found}, key=float)
-    for name, profile in found.items():
-        shares = np.arange(len(profile.solved) + 1) / max(profile.problems, 1)
-        ax.step(
-            [0, *profile.solved, END], [*shares, shares[-1]], where="post", **_look(name, deltas)
-        )
-    ax.axhline(SHARE, color="#9a9a9a", linewidth=1, linestyle=(0, (6, 4)))
-    ax.set(
-        xlim=(0, END),
-        ylim=(0, 1.02),
-        xlabel="passes over the data, as the paper counts them",
-        ylabel="share of the problems solved",
-    )
-    ax.legend(loc="lower right", fontsize=8, framealpha=0.9)
-    tidy(ax)
 
 
 def _convergence_figure(name: str, by_lam: dict[float, Row]) -> Figure:

@@ -151,7 +151,6 @@ def draw(pieces: Sequence[Done], folder: Path) -> list[str]:
     if rows:
         figures["figure9-profile.png"], ax = plt.subplots(figsize=(8, 4.6), layout="constrained")
         draw_profiles(ax, profiles_of(rows, shown_methods), END)
-        ax.legend(loc="lower right", fontsize=8, framealpha=0.9)
     for name, by_lam in by_set(problems(pieces, traced=True)).items():
         figures[f"figure9-{name}.png"] = _convergence_figure(name, by_lam)
     for name, figure in figures.items():
