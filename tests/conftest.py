@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import cvxnn
+from cvxnn import progress
 from cvxnn.generation import descents, method, programs
 from cvxnn.generation.pricing import Effort
 from extras import needs, optional, skip_without_packages
@@ -31,6 +32,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items):
     skip_without_packages(items)
+
+
+@pytest.fixture(autouse=True)
+def no_lines_about_progress(monkeypatch):
+    """A busy machine makes every step a long one, and tests look at all of what is printed."""
+    monkeypatch.setattr(progress, "FIRST", 600.0)
 
 
 @pytest.fixture(params=LIBRARIES)

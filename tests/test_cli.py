@@ -757,7 +757,7 @@ def test_faults_are_called_so(run, files, monkeypatch):
     def broken(*arguments, **options):
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr("cvxnn.cli.training.read_table", broken)
+    monkeypatch.setattr("cvxnn.cli.files.read_table", broken)
     result = run("fit", "data.csv", "--target", "label", "--json")
     assert result.exit_code == 1
     assert "unexpected ZeroDivisionError: a secret; this is a fault of cvxnn" in result.stderr
@@ -830,6 +830,40 @@ def test_the_installed_command_completes(trained):
 # -------------------------------------------------------------- real processes and terminals
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "fit none.csv --target label",
+        "fit data.csv --target labl",
+        "fit data.csv",
+        "fit data.csv --target label --ignore none",
+        "predict none.cvxnn data.csv",
+        "certify data.csv model.cvxnn",
+        "predict data.csv data.csv",
+    ],
+)
+def test_a_slip_is_told_before_anything_heavy_is_imported(trained, command):
+    program = """
+        import sys
+        from cvxnn.cli import main
+
+        try:
+            main()
+        except SystemExit as end:
+            heavy = [name for name in ("sklearn", "scipy", "pandas", "rich") if name in sys.modules]
+            print(heavy, end.code)
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *command.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=trained,
+    )
+    assert result.stdout == "[] 2\n"
+    assert "Error: " in result.stderr
+
+
 def test_help_imports_nothing_heavy():
     program = """
         import sys
@@ -860,7 +894,7 @@ def test_pipes_get_no_bars_and_no_colours(trained, tmp_path):
     assert result.returncode == 0
     assert "\x1b" not in result.stdout + result.stderr
     assert "fold" not in result.stdout + result.stderr
-    assert all(line.startswith("note: ") for line in result.stderr.splitlines())
+    assert all(line.startswith(("note: ", "... ")) for line in result.stderr.splitlines())
 
 
 class Terminal:
@@ -908,7 +942,7 @@ def test_a_terminal_shows_progress(trained, tmp_path):
     assert terminal.end() == 0
     shown = terminal.shown.decode()
     assert re.search(r"alpha \d+ of 15", shown)
-    assert re.search(r"training, gap \d\.\de-\d\d", shown)
+    assert re.search(r"gap \d\.\de-\d\d", shown)
     assert "\x1b[" in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") > 0  # the cursor is back
     assert os.listdir(tmp_path) == ["model.cvxnn"]
@@ -1020,13 +1054,13 @@ def test_a_checkpoint_needs_alpha_and_a_file_of_its_own(run, files):
         Model.fit(read_table("data.csv"), "label", checkpoint="other")
 
 
-@pytest.mark.parametrize("place", ["read_table", "say_model"])
+@pytest.mark.parametrize("place", ["files.read_table", "training.say_model"])
 def test_termination_is_said_to_have_written_what_it_has(run, files, monkeypatch, place):
     """Before anything is written, and when it just was."""
-    monkeypatch.setattr(f"cvxnn.cli.training.{place}", terminate)
+    monkeypatch.setattr(f"cvxnn.cli.{place}", terminate)
     result = run("fit", "data.csv", "--target", "label", *TRAINING, "-o", "new.cvxnn", "--json")
     assert result.exit_code == only_json(result)["exit_code"] == 143
-    written = place == "say_model"
+    written = place == "training.say_model"
     assert new_files(files) == ({"new.cvxnn"} if written else set())
     what = "new.cvxnn" if written else "nothing"
     assert only_json(result)["error"] == f"interrupted; {what} was written"

@@ -160,8 +160,8 @@ def test_settings_without_effect_are_refused(tmp_path):
         regression(n_patterns=500)
     with pytest.raises(TypeError, match="prove is given, but nothing reads it"):
         Model.fit(TABLE, "value", alpha=0.03, prove=True)
-    with pytest.raises(TypeError, match="max_seconds is given, but nothing reads it"):
-        fit_path(TABLE, "value", **GENERATE, max_seconds=1.0)
+    with pytest.raises(TypeError, match="alpha is given, but nothing reads it"):
+        fit_path(TABLE, "value", **GENERATE, alpha=1.0)
     with pytest.raises(TypeError, match="pose takes no patterns='generate'"):
         pose(TABLE, "value", alpha=0.1, patterns="generate")
 

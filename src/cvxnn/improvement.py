@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
@@ -27,7 +28,7 @@ from cvxnn.patterns import Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import solve
-from cvxnn.solvers.results import Solution
+from cvxnn.solvers.results import Progress, Solution
 from cvxnn.validation import (
     check_array,
     check_choice,
@@ -124,6 +125,7 @@ def improve(
     random_state: int | np.random.Generator | None = 0,
     solver: str | Solver = "auto",
     max_seconds: float | None = None,
+    callback: Callable[[Progress], object] | None = None,
 ) -> Improvement:
     """The best network with the patterns of a given one, up to `tol`, and never a worse one.
 
@@ -152,7 +154,8 @@ def improve(
     sample_weight, huber_delta : as in `CGReLU`.
     tol : relative gap between the objective and its lower bound at which the solver stops.
     random_state : seed for the sampled patterns.
-    solver, max_seconds : as in `solve`; with any of them the result is no worse than `network`.
+    solver, max_seconds, callback : as in `solve`; with any of them the result is no worse than
+        `network`.
     """
     model = _Model.of(network)
     given = model.network
@@ -172,7 +175,13 @@ def improve(
     problem = _posed(given, data, Y, patterns, alpha, terms)
     start = problem.zero_weights() if own is None else own
     solution = solve(
-        problem, solver, tol=tol, max_seconds=max_seconds, warm_start=start, on_failure="ignore"
+        problem,
+        solver,
+        tol=tol,
+        max_seconds=max_seconds,
+        warm_start=start,
+        callback=callback,
+        on_failure="ignore",
     )
     if not solution.converged:
         from cvxnn.solvers.convergence import ConvergenceWarning

@@ -1,7 +1,7 @@
 """The command line: its commands, their options and help.
 
-What commands do is in `training.py`, `models.py` and `racing.py`, which are imported when a command
-runs, so that `cvxnn --help` is instant.
+What commands do is in `training.py`, `models.py` and `racing.py`, which are imported once the files
+of a command are known to be right, so that `cvxnn --help` and errors are instant.
 
 Exit codes: 0 done; 1 a failure that is cvxnn's fault; 2 bad input or options; 3 done, but the
 tolerance was not met; 4 a certificate was not confirmed; 5 a file could not be read or written;
@@ -126,8 +126,6 @@ def fit(options: Options) -> Action:
         cvxnn fit data.csv --target price --model gated --alpha 0.01 -o price.cvxnn
         cvxnn fit data.parquet --target label --ignore id --jobs 2 --json
     """
-    from cvxnn.cli.training import fit
-
     if options["alpha"] is not None:
         why = "is for cross-validation, and with --alpha there is none"
         refuse_unread(why, "folds", "rule", "jobs")
@@ -141,7 +139,7 @@ def fit(options: Options) -> Action:
         refuse_unread(f"is for --patterns {GENERATE}", "prove")
     if options["kind"] == "gated":
         refuse_unread("is for --model relu: gates are not all of the patterns", "prove")
-    return fit
+    return "training.fit"
 
 
 @main.command(short_help="Predict the rows of a table.")
@@ -169,9 +167,7 @@ def predict(options: Options) -> Action:
         cvxnn predict model.cvxnn new.csv -o predictions.csv
         cvxnn predict model.cvxnn new.csv | head
     """
-    from cvxnn.cli.models import predict
-
-    return predict
+    return "models.predict"
 
 
 @main.command(short_help="Train at many strengths of the penalty.")
@@ -186,6 +182,12 @@ def predict(options: Options) -> Action:
     help="Number of points on the path.",
 )
 @number("--eps", 1e-2, "The smallest alpha, relative to the largest one.", min=1e-12, max=1)
+@number(
+    "--max-seconds",
+    None,
+    "Time limit of the path; points that are done by then are kept, and the same command goes on.",
+    min=1e-3,
+)
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -207,9 +209,7 @@ def path(options: Options) -> Action:
         cvxnn path data.csv --target label
         cvxnn path data.csv --target label --points 50 --eps 1e-3 -o path.csv --plot path.png
     """
-    from cvxnn.cli.training import path
-
-    return path
+    return "training.path"
 
 
 @main.command(short_help="Check the bounds of a model again.")
@@ -238,9 +238,7 @@ def certify(options: Options) -> Action:
         cvxnn certify model.cvxnn data.csv
         cvxnn certify model.cvxnn data.csv --max-seconds 60
     """
-    from cvxnn.cli.models import certify
-
-    return certify
+    return "models.certify"
 
 
 @main.command(short_help="Solve again over the patterns of a model's network.")
@@ -250,6 +248,7 @@ def certify(options: Options) -> Action:
 @patterns(0, "Number of patterns to sample in addition to those of the network.", least=0)
 @number("--alpha", None, "Strength of the penalty; that of the model unless given.", min=1e-300)
 @TOL
+@number("--max-seconds", None, "Time limit; the best network until then is kept.", min=1e-3)
 @seed("Seed for the sampled patterns.")
 @READING
 @SPEAKING
@@ -263,11 +262,9 @@ def improve(options: Options) -> Action:
     Example:
         cvxnn improve model.cvxnn data.csv --patterns 1000 -o better.cvxnn
     """
-    from cvxnn.cli.models import improve
-
     if options["n_patterns"] == 0:
         refuse_unread("is for sampled patterns, and --patterns asks for none", "seed")
-    return improve
+    return "models.improve"
 
 
 @main.command(short_help="Drop the neurons that a model can do without.")
@@ -287,9 +284,7 @@ def prune(options: Options) -> Action:
     Example:
         cvxnn prune model.cvxnn data.csv -o small.cvxnn
     """
-    from cvxnn.cli.models import prune
-
-    return prune
+    return "models.prune"
 
 
 @main.command(short_help="Write a model's network as ONNX, PyTorch or safetensors.")
@@ -319,11 +314,9 @@ def export(options: Options) -> Action:
     Example:
         cvxnn export model.cvxnn -o model.onnx
     """
-    from cvxnn.cli.models import export
-
     if str(options["output"]).endswith(".safetensors"):
         refuse_unread("is for .onnx and .pt2; .safetensors holds what the model has", "dtype")
-    return export
+    return "models.export"
 
 
 @main.command(short_help="Write a page about a model for the browser.")
@@ -344,9 +337,7 @@ def report(options: Options) -> Action:
     Example:
         cvxnn report model.cvxnn data.csv -o report.html
     """
-    from cvxnn.cli.models import report
-
-    return report
+    return "models.report"
 
 
 @main.command(short_help="Train on data of scikit-learn, and show what is proven.")
@@ -387,11 +378,9 @@ def bench(options: Options) -> Action:
         cvxnn bench
         cvxnn bench data.csv --target label --model gated --alpha 1e-3
     """
-    from cvxnn.cli.racing import bench
-
     if options["data"] is None:
         refuse_unread("is for a file, and none was given", "target", "delimiter", "encoding")
-    return bench
+    return "racing.bench"
 
 
 @main.command(short_help="Print the completion script of a shell.")

@@ -1,6 +1,7 @@
 """What commands say: words for people, JSON for machines, nothing if asked to be quiet.
 
-Results go to stdout, notes, warnings and progress to stderr; progress is drawn on terminals only.
+Results go to stdout, notes, warnings and progress to stderr; progress is drawn on terminals, and
+a line now and then elsewhere.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cvxnn.progress import Follower, followed
+
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task, TaskID
     from rich.text import Text
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from cvxnn.generation.rounds import Round
     from cvxnn.solvers.results import Progress as Iteration
 
+PROGRESS = "... "  # what lines about progress begin with
 _LEAST_GAP = 1e-12  # the smallest gap that a bar can show
 
 
@@ -66,9 +70,14 @@ class Console:
 
     @contextmanager
     def progress(self) -> Iterator[Bars]:
-        """Bars on a terminal; elsewhere bars that draw nothing."""
-        if self.as_json or self.quiet or not sys.stderr.isatty():
-            yield Bars(None)
+        """Bars on a terminal; elsewhere a line now and then. Results are said after it, because
+        bars take over what is printed meanwhile."""
+        if self.as_json or self.quiet:
+            yield Bars()
+            return
+        if not sys.stderr.isatty():
+            with followed(Follower(self._line)) as follower:
+                yield Bars(None, follower)
             return
         from rich import progress
         from rich.console import Console as Terminal
@@ -76,22 +85,34 @@ class Console:
         columns = (
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
-            progress.TaskProgressColumn(),
             progress.TimeElapsedColumn(),
             progress.TextColumn("left"),
             _time_left(),
         )
-        with progress.Progress(*columns, console=Terminal(stderr=True), transient=True) as bars:
-            yield Bars(bars)
+        with progress.Progress(*columns, console=Terminal(stderr=True), transient=True) as drawn:
+            bars = Bars(drawn)
+            with followed(Follower(lambda line: None, bars.step)):
+                yield bars
+
+    @staticmethod
+    def _line(text: str) -> None:
+        click.echo(f"{PROGRESS}{text}", err=True)
 
 
 class Bars:
     """Progress of what takes time: folds or points, which are counted, a gap that falls, and rounds
-    of generation."""
+    of generation. Without a terminal to draw on, a follower is told."""
 
-    def __init__(self, bars: Progress | None) -> None:
-        self._bars = bars
+    def __init__(self, bars: Progress | None = None, follower: Follower | None = None) -> None:
+        self._bars, self._follower = bars, follower
         self._tasks: dict[str, TaskID] = {}
+
+    def step(self, name: str) -> None:
+        """Draw a bar without an end for a step, until the step has a bar of its own."""
+        if self._bars is not None:
+            for task in self._tasks.values():
+                self._bars.remove_task(task)
+            self._tasks = {"": self._bars.add_task(name, total=None)} if name else {}
 
     def count(self, label: str) -> Callable[[int, int], None]:
         """A callback for the number of things done, and the number of all."""
@@ -107,8 +128,8 @@ class Bars:
 
         def show(iteration: Iteration) -> None:
             gap = min(max(iteration.relative_gap, _LEAST_GAP), 1.0)
-            done, text = min(-math.log10(gap), total), f"training, gap {gap:.1e}"
-            self._update("gap", text, done, total, guess=(clock(), iteration.seconds_left))
+            done, guess = min(-math.log10(gap), total), (clock(), iteration.seconds_left)
+            self._update("gap", iteration.words, done, total, guess=guess)
 
         return show
 
@@ -117,19 +138,17 @@ class Bars:
         says that something is going on."""
 
         def show(found: Round) -> None:
-            text = f"round {found.n_round}, objective {found.objective:.6g}"
-            if found.kind != "slide":  # its neurons have no patterns yet
-                text += f", {found.n_patterns} patterns"
-            if not math.isnan(found.price_ratio):
-                text += f", price found {found.price_ratio:.4g} alpha"
-            text += f", {found.note}" if found.note else ""
-            self._update("round", text, 0, None)
+            self._update("round", found.words, 0, None)
 
         return show
 
     def _update(self, key: str, text: str, done: float, total: float | None, **fields: Any) -> None:
+        if self._follower is not None:
+            self._follower.detail(text)
         if self._bars is None:
             return
+        if "" in self._tasks:
+            self._bars.remove_task(self._tasks.pop(""))
         if key not in self._tasks:
             self._tasks[key] = self._bars.add_task(text, total=total, **fields)
         self._bars.update(self._tasks[key], description=text, completed=done, **fields)

@@ -17,33 +17,32 @@ from cvxnn.cli.files import load_model, writing
 from cvxnn.cli.outcomes import BAD_INPUT, NOT_CONFIRMED, Failure
 from cvxnn.digits import text_above, text_below
 from cvxnn.files import write_atomically
+from cvxnn.progress import step
 from cvxnn.tables.preparation import Target
-from cvxnn.tables.reading import read_table
-from cvxnn.tables.table import TableError, count, listed, write_csv
+from cvxnn.tables.table import Table, TableError, count, listed, write_csv
 
 if TYPE_CHECKING:
     import torch
 
     from cvxnn.bounds.base import Bound
     from cvxnn.certificates import Certificate
+    from cvxnn.tables.model import Model
     from cvxnn.verification.results import Verification
 
 
 def predict(
     console: Console,
     model: Path,
-    data: Path,
+    table: Table,
     output: Path | None,
     keep: tuple[str, ...],
     safe: bool,
-    delimiter: str | None,
-    encoding: str | None,
 ) -> int:
-    loaded = load_model(model)
-    table = read_table(data, delimiter=delimiter, encoding=encoding)
-    kept = {name: table.texts(name) for name in keep}
-    with console.warnings_as_notes():
-        predicted, notes = loaded.predict(table)
+    with console.warnings_as_notes(), console.progress():
+        loaded = load_model(model)
+        kept = {name: table.texts(name) for name in keep}
+        with step("predicting"):
+            predicted, notes = loaded.predict(table)
     twice = [name for name in kept if name in predicted]
     if twice:
         raise Failure(f"--keep: {twice[0]!r} is the name of a column of predictions", BAD_INPUT)
@@ -67,14 +66,11 @@ def predict(
 def certify(
     console: Console,
     model: Path,
-    data: Path,
+    table: Table,
     max_seconds: float | None,
-    delimiter: str | None,
-    encoding: str | None,
 ) -> int:
-    loaded = load_model(model)
-    table = read_table(data, delimiter=delimiter, encoding=encoding)
     with console.warnings_as_notes(), console.progress() as bars:
+        loaded = load_model(model)
         found = loaded.verify(table, max_seconds=max_seconds, on_leaves=bars.count("leaf"))
     _say_check(console, replace(found, over_all=None), loaded.certificate)
     if found.over_all is not None and loaded.proof is not None:
@@ -125,20 +121,24 @@ def _beside(text: Callable[[float, int], str], digits: int, found: float, claime
 def improve(
     console: Console,
     model: Path,
-    data: Path,
+    table: Table,
     output: Path,
     n_patterns: int,
     alpha: float | None,
     tol: float,
     seed: int,
-    delimiter: str | None,
-    encoding: str | None,
+    max_seconds: float | None,
 ) -> int:
-    given = load_model(model)
-    table = read_table(data, delimiter=delimiter, encoding=encoding)
-    with console.warnings_as_notes():
+    with console.warnings_as_notes(), console.progress() as bars:
+        given = load_model(model)
         better = given.improve(
-            table, n_patterns=n_patterns, alpha=alpha, tol=tol, random_state=seed
+            table,
+            n_patterns=n_patterns,
+            alpha=alpha,
+            tol=tol,
+            random_state=seed,
+            max_seconds=max_seconds,
+            on_iteration=bars.gap(tol),
         )
     say_change(console, given, better, output)
     return exit_code(better)
@@ -147,15 +147,13 @@ def improve(
 def prune(
     console: Console,
     model: Path,
-    data: Path,
+    table: Table,
     output: Path,
-    delimiter: str | None,
-    encoding: str | None,
 ) -> int:
-    given = load_model(model)
-    table = read_table(data, delimiter=delimiter, encoding=encoding)
-    with console.warnings_as_notes():
-        smaller = given.prune(table)
+    with console.warnings_as_notes(), console.progress():
+        given = load_model(model)
+        with step("pruning"):
+            smaller = given.prune(table)
     say_change(console, given, smaller, output)
     return 0
 
@@ -216,20 +214,29 @@ def _save_torch(module: torch.nn.Module, n_features: int, dtype: str, output: Pa
 def report(
     console: Console,
     model: Path,
-    data: Path,
+    table: Table,
     output: Path,
     title: str | None,
-    delimiter: str | None,
-    encoding: str | None,
 ) -> int:
+    with console.warnings_as_notes(), console.progress():
+        loaded = load_model(model)
+        with step("writing the report"):
+            n_rows = _write_report(console, loaded, model, table, output, title)
+    console.say(f"written to {output}; open it in a browser")
+    console.result({"output": str(output), "rows": n_rows})
+    return 0
+
+
+def _write_report(
+    console: Console, loaded: Model, model: Path, table: Table, output: Path, title: str | None
+) -> int:
+    """Write the page; the number of rows it is about."""
     from cvxnn.reports import report
 
-    loaded = load_model(model)
-    table = read_table(data, delimiter=delimiter, encoding=encoding)
     try:
         rows, held_out = loaded.training_rows(table), loaded.held_out_rows(table)
     except TableError:  # another table, which needs the same columns
-        console.note(f"{data} is not the table that the model was trained on")
+        console.note(f"{table.source} is not the table that the model was trained on")
         table = table.select(~table.missing(loaded.target.name))
         weights = loaded.target.weights(table)
         rows = loaded.encoder.encode(table)[0], loaded.target.values(table), weights
@@ -237,7 +244,7 @@ def report(
     X, y, weights = rows
     facts = [
         ("model file", model.name),
-        ("data", data.name),
+        ("data", table.source),
         ("target", loaded.target.name),
         ("columns", ", ".join(column.name for column in loaded.encoder.columns)),
         ("trained with", ", ".join(f"{k} {v}" for k, v in (loaded.versions or {}).items())),
@@ -250,11 +257,9 @@ def report(
             output,
             sample_weight=weights,
             test=held_out if held_out is not None and len(held_out[1]) else None,
-            title=title or f"{loaded.target.name}, from {data.name}",
+            title=title or f"{loaded.target.name}, from {table.source}",
             feature_names=loaded.encoder.features,
             notes="\n\n".join(loaded.notes) or None,
             facts=facts,
         )
-    console.say(f"written to {output}; open it in a browser")
-    console.result({"output": str(output), "rows": len(y)})
-    return 0
+    return len(y)

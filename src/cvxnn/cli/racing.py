@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from importlib.util import find_spec
-from pathlib import Path
 
 from cvxnn.cli.console import Console
-from cvxnn.cli.files import named_target
 from cvxnn.problems import ConvexProblem, CReLU
+from cvxnn.progress import step
 from cvxnn.solvers.driver import solve
 from cvxnn.solvers.results import Solution, Status
 from cvxnn.tables.paths import pose
-from cvxnn.tables.reading import read_table
 from cvxnn.tables.table import Table
 
 
 def bench(
     console: Console,
-    data: Path | None,
+    table: Table | None,
     target: str | None,
     kind: str,
     n_patterns: int,
@@ -26,14 +24,9 @@ def bench(
     tol: float,
     max_seconds: float,
     seed: int,
-    delimiter: str | None,
-    encoding: str | None,
 ) -> int:
-    if data is None:
+    if table is None or target is None:  # no file was given
         table, target = _breast_cancer(), "diagnosis"
-    else:
-        table = read_table(data, delimiter=delimiter, encoding=encoding)
-        target = named_target(target, table)
     problem = pose(table, target, kind=kind, alpha=alpha, n_patterns=n_patterns, seed=seed)
     console.say(str(problem))
     results: list[dict[str, object]] = []
@@ -41,7 +34,15 @@ def bench(
     for name in _racing(problem):
         started = time.process_time()
         try:
-            solution = solve(problem, name, tol=tol, max_seconds=max_seconds, on_failure="ignore")
+            with console.progress() as bars, step(name):
+                solution = solve(
+                    problem,
+                    name,
+                    tol=tol,
+                    max_seconds=max_seconds,
+                    callback=bars.gap(tol),
+                    on_failure="ignore",
+                )
         except RuntimeError as error:  # a solver of another package has given up
             console.say(f"  {name:<8} failed: {error}")
             results.append({"solver": name, "status": f"failed: {error}"})

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import click
@@ -27,7 +28,7 @@ from cvxnn.cli.outcomes import (
 )
 
 Options: TypeAlias = Mapping[str, object]
-Action: TypeAlias = Callable[..., int]  # what a command does, with a console and its options
+Action: TypeAlias = str  # the function that does it: its module in this folder, and its name
 
 
 class Commands(click.Group):
@@ -82,15 +83,24 @@ def _terminable(run: Run) -> Iterator[None]:
 
 
 def runs(choose: Callable[[Options], Action]) -> Callable[..., None]:
-    """A command from a function of its options, which checks them and returns what to do. The
-    command does that with a console, and ends with the exit code that it returns."""
+    """A command from a function of its options, which checks them and says what to do. The files
+    are looked at first: what does the work takes a second to import, which nobody should wait for
+    only to be told of a slip. The command does its work with a console, and ends with the exit code
+    that the work returns."""
 
     @wraps(choose)
     def run(*, as_json: bool = False, quiet: bool = False, **options: object) -> None:
-        action = choose(options)
+        module, name = choose(options).split(".")
         from cvxnn.cli.console import Console
+        from cvxnn.cli.files import opened
+        from cvxnn.progress import step
 
-        code = action(Console(as_json=as_json, quiet=quiet), **options)
+        console = Console(as_json=as_json, quiet=quiet)
+        with console.progress():
+            given = opened(options)
+            with step("starting"):
+                action = getattr(import_module(f"cvxnn.cli.{module}"), name)
+        code = action(console, **given)
         if code == INTERRUPTED:
             code = current_run().interrupted
         if code:

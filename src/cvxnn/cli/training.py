@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from cvxnn.cli.console import Console
 from cvxnn.cli.describing import about, exit_code, say_model
-from cvxnn.cli.files import named_target, writing
+from cvxnn.cli.files import writing
 from cvxnn.cli.options import GENERATE
 from cvxnn.cli.outcomes import BAD_INPUT, INTERRUPTED, NOT_CONVERGED, Failure
 from cvxnn.cli.pictures import check_matplotlib, save_plot
@@ -17,9 +17,7 @@ from cvxnn.files import write_atomically
 from cvxnn.memory import used
 from cvxnn.tables.model import Model
 from cvxnn.tables.paths import fit_path
-from cvxnn.tables.reading import read_table
-from cvxnn.tables.spilling import spill_table
-from cvxnn.tables.table import count, write_csv
+from cvxnn.tables.table import Table, count, write_csv
 
 
 class Learning(TypedDict):
@@ -38,9 +36,9 @@ class Learning(TypedDict):
 
 def fit(
     console: Console,
-    data: Path,
+    table: Table,
     output: Path,
-    target: str | None,
+    target: str,
     alpha: float | None,
     folds: int,
     rule: str,
@@ -48,8 +46,6 @@ def fit(
     missing: str,
     tol: float,
     checkpoint: Path | None,
-    delimiter: str | None,
-    encoding: str | None,
     memory: int | None,
     prove: bool,
     max_seconds: float | None,
@@ -57,16 +53,13 @@ def fit(
 ) -> int:
     if checkpoint == output:
         raise Failure(f"--checkpoint and --output are both {output}", BAD_INPUT)
-    reading = read_table if memory is None else spill_table
-    table = reading(data, delimiter=delimiter, encoding=encoding)
-    target = named_target(target, table)
     limits: dict[str, Any] = {} if memory is None else {"max_memory": _left_of(memory)}
     if max_seconds is not None:
         limits["max_seconds"] = max_seconds
     proof: dict[str, Any] = {"prove": True} if prove else {}
     if checkpoint is not None and checkpoint.exists():
         console.say(f"continuing from {checkpoint}")
-    console.say(f"{data}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
+    console.say(f"{table.source}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
     choosing: dict[str, Any] = (
         {} if alpha is not None else {"cv": folds, "rule": rule, "n_jobs": jobs or None}
     )
@@ -132,21 +125,18 @@ def _at_the_edge(estimator: NetworkEstimator) -> bool:
 
 def path(
     console: Console,
-    data: Path,
+    table: Table,
     output: Path,
-    target: str | None,
+    target: str,
     points: int,
     missing: str,
+    max_seconds: float | None,
     plot: Path | None,
     safe: bool,
-    delimiter: str | None,
-    encoding: str | None,
     **settings: Unpack[Learning],
 ) -> int:
     if plot == output:
         raise Failure(f"--plot and --output are both {plot}", BAD_INPUT)
-    table = read_table(data, delimiter=delimiter, encoding=encoding)
-    target = named_target(target, table)
     checkpoint = output.with_name(output.name + ".checkpoint")
     if checkpoint.exists():
         console.say(f"continuing from {checkpoint}")
@@ -159,6 +149,7 @@ def path(
                 target,
                 n_alphas=points,
                 impute=missing == "impute",
+                max_seconds=max_seconds,
                 checkpoint=checkpoint,
                 on_data=console.notes_on_data,
                 on_point=bars.count("point"),
@@ -168,6 +159,9 @@ def path(
     except KeyboardInterrupt:  # before the first point, or after the last
         raise KeyboardInterrupt(_kept(checkpoint, "interrupted")) from None
     done = f"{len(found.points)} of {count(len(found.path.planned), 'point')}"
+    if found.path.out_of_time:
+        why = _kept(checkpoint, f"{found.path.message} ({done})")
+        raise Failure(why, NOT_CONVERGED)
     if not found.path.complete:
         raise KeyboardInterrupt(_kept(checkpoint, f"{found.path.message} after {done}"))
     columns = {name: [point[name] for point in found.points] for name in found.points[0]}

@@ -36,6 +36,7 @@ from cvxnn.arrays import Array, Matrix, is_stored
 from cvxnn.bounds.base import Bound, Units
 from cvxnn.budget import Budget
 from cvxnn.certificates import Certificate
+from cvxnn.digits import text_above
 from cvxnn.estimators.docs import describe
 from cvxnn.estimators.generating import fit_generated, neurons_of, time_for_a_fit, usable
 from cvxnn.estimators.placement import place
@@ -55,6 +56,7 @@ from cvxnn.memory import check_size_text
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import GateDistribution, warn_about_small
 from cvxnn.problems import CGReLU, CReLU, lambda_max
+from cvxnn.progress import Follower, followed, log, step
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 from cvxnn.solvers.driver import solve
@@ -88,6 +90,23 @@ class Watch:
     column_names: Sequence[str] | None = None
     checkpoint: Path | None = None
 
+    def also(self, tell: Callable[[str], object]) -> Watch:
+        """The same callbacks, and `tell` called with their news in words."""
+
+        def on_iteration(progress: Progress) -> object:
+            tell(progress.words)
+            return self.on_iteration and self.on_iteration(progress)
+
+        def on_round(found: Round) -> object:
+            tell(found.words)
+            return self.on_round and self.on_round(found)
+
+        def on_alpha(done: int, planned: int) -> object:
+            tell(f"alpha {done} of {planned}")
+            return self.on_alpha and self.on_alpha(done, planned)
+
+        return replace(self, on_iteration=on_iteration, on_round=on_round, on_alpha=on_alpha)
+
 
 def train(
     estimator: NetworkEstimator,
@@ -97,7 +116,19 @@ def train(
     watch: Watch | None = None,
 ) -> Fit:
     """Fit an estimator, as its method `fit` does, and return the program and its solution."""
-    return estimator._train(X, y, sample_weight, watch or Watch())
+    watch = watch or Watch()
+    if not getattr(estimator, "verbose", False):
+        return estimator._train(X, y, sample_weight, watch)
+    name = type(estimator).__name__
+    with followed(Follower(lambda line: log(f"{name}: {line}"))) as follower, step("fitting"):
+        fit = estimator._train(X, y, sample_weight, watch.also(follower.detail))
+    solution = fit.solution
+    gap = text_above(solution.certificate.relative_gap, 2)
+    log(
+        f"{name}: {solution.status}, relative gap {gap} at alpha {solution.problem.lam:.4g}, "
+        f"{solution.n_active} neurons"
+    )
+    return fit
 
 
 def posed_program(
@@ -174,6 +205,7 @@ class NetworkEstimator(BaseEstimator):
     max_seconds: float | None
     max_memory: str | int | None
     warm_start: bool
+    verbose: bool
     random_state: Seed
 
     network_: TwoLayerNetwork
@@ -203,6 +235,7 @@ class NetworkEstimator(BaseEstimator):
         "max_seconds": [None, Interval(Real, 0, None, closed="neither")],
         "max_memory": [None, str, Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
+        "verbose": ["boolean"],
         "random_state": ["random_state"],
     }
 
@@ -285,7 +318,7 @@ class NetworkEstimator(BaseEstimator):
         for name, why in unread_parameters(self):
             if getattr(self, name) != defaults[name].default:
                 message = f"{name} is given, but {type(self).__name__} does not read it: {why}"
-                warnings.warn(message, UserWarning, stacklevel=5)
+                warnings.warn(message, UserWarning, stacklevel=6)
 
     def _solve(
         self,
@@ -301,7 +334,7 @@ class NetworkEstimator(BaseEstimator):
         kept those of an earlier fit."""
         if self.scale:
             names = getattr(self, "feature_names_in_", watch.column_names)
-            warn_about_small(rows.X, posed.numbers.unit_spread, names, stacklevel=6)
+            warn_about_small(rows.X, posed.numbers.unit_spread, names, stacklevel=7)
         fit = self._fit_posed(posed, watch, clock, start)
         solution, searched = fit.solution, fit.rounds is not None
         if solution.status is Status.INTERRUPTED:
@@ -312,7 +345,7 @@ class NetworkEstimator(BaseEstimator):
             _warn_about(solution, self)
         if fit.point is not None and fit.point.training.unproven:
             message = f"nothing is proven over all patterns: {fit.point.training.unproven}"
-            warnings.warn(message, UserWarning, stacklevel=5)
+            warnings.warn(message, UserWarning, stacklevel=6)
         if solution.n_active == 0:
             _warn_about_zero(solution, largest, searched=searched)
         take(self, fit)
@@ -375,7 +408,7 @@ def _warn_about(solution: Solution, estimator: NetworkEstimator) -> None:
     warnings.warn(
         f"{type(estimator).__name__} did not converge: {reached}; {advice}",
         ConvergenceWarning,
-        stacklevel=6,
+        stacklevel=7,
     )
 
 
@@ -396,7 +429,7 @@ def _warn_about_zero(solution: Solution, largest: float, *, searched: bool) -> N
         )
     else:  # the warning that it did not converge is enough
         return
-    warnings.warn(message, UserWarning, stacklevel=6)
+    warnings.warn(message, UserWarning, stacklevel=7)
 
 
 class Regression(RegressorMixin, NetworkEstimator):

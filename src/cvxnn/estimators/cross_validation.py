@@ -32,6 +32,7 @@ from cvxnn.estimators.base import (
     Seed,
     Watch,
     public,
+    train,
 )
 from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.comparison import Comparison, Grid, Outcome, compare
@@ -86,7 +87,7 @@ class CrossValidated(NetworkEstimator):
         y : labels, or one number or several for each row.
         sample_weight : (n,) weights of the rows, >= 0; they also weigh the scores.
         """
-        self._train(X, y, sample_weight, Watch())
+        train(self, X, y, sample_weight)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -168,7 +169,7 @@ class CrossValidated(NetworkEstimator):
                 f"max_seconds ended the folds: alpha is chosen from the {reached} largest alone; "
                 "raise max_seconds",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _bare(self) -> Self:
@@ -294,6 +295,7 @@ class _RegressorCV(Regression, CrossValidated):
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
+        verbose: bool = False,
         random_state: Seed = 0,
     ) -> None:
         self.alphas = alphas
@@ -320,6 +322,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
 
 
@@ -356,6 +359,7 @@ class _ClassifierCV(Classification, CrossValidated):
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
+        verbose: bool = False,
         random_state: Seed = 0,
     ) -> None:
         self.alphas = alphas
@@ -382,6 +386,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
 
 

@@ -89,6 +89,9 @@ PARAMETERS = {
     "warm_start": """bool, default=False
     Start from the weights of the last fit, if its program had the same shape; with generated
     patterns, from its neurons.""",
+    "verbose": """bool, default=False
+    Say how far the fit is: within two seconds, then ever more seldom, and at its end. The lines go
+    to the logger "cvxnn", and to stderr if logging is not configured.""",
     "random_state": """int, RandomState instance or None, default=0
     Seed for the patterns, or for the search for them, and for the folds. Equal seeds give equal
     fits, to the last bit.""",

@@ -39,7 +39,7 @@ def default_splits(rows: Rows, n_folds: int, seed: int | None, stratified: bool)
         warnings.warn(
             "too few rows for folds: alpha is chosen by the training rows themselves",
             UserWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
         yield order, order
         return

@@ -17,6 +17,7 @@ from cvxnn.estimators.base import (
     Seed,
     Watch,
     public,
+    train,
 )
 from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import largest_strength
@@ -45,7 +46,7 @@ class _Plain(NetworkEstimator):
         y : labels, or one number or several for each row.
         sample_weight : (n,) weights of the rows, >= 0.
         """
-        self._train(X, y, sample_weight, Watch())
+        train(self, X, y, sample_weight)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -89,6 +90,7 @@ class _PlainRegressor(Regression, _Plain):
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
+        verbose: bool = False,
         random_state: Seed = 0,
     ) -> None:
         self.alpha = alpha
@@ -108,6 +110,7 @@ class _PlainRegressor(Regression, _Plain):
         self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
 
 
@@ -137,6 +140,7 @@ class _PlainClassifier(Classification, _Plain):
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
         warm_start: bool = False,
+        verbose: bool = False,
         random_state: Seed = 0,
     ) -> None:
         self.alpha = alpha
@@ -156,6 +160,7 @@ class _PlainClassifier(Classification, _Plain):
         self.max_seconds = max_seconds
         self.max_memory = max_memory
         self.warm_start = warm_start
+        self.verbose = verbose
         self.random_state = random_state
 
 

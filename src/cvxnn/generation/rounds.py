@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from cvxnn.bounds.base import Bound, Neurons
@@ -44,6 +45,16 @@ class Round:
     n_neurons: int
     price_ratio: float
     note: str = ""
+
+    @property
+    def words(self) -> str:
+        """For people who wait."""
+        words = f"round {self.n_round}, objective {self.objective:.6g}"
+        if self.kind != SLIDE:  # its neurons have no patterns yet
+            words += f", {self.n_patterns} patterns"
+        if not math.isnan(self.price_ratio):
+            words += f", price found {self.price_ratio:.4g} alpha"
+        return f"{words}, {self.note}" if self.note else words
 
 
 @dataclass(frozen=True, eq=False)

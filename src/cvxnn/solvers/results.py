@@ -79,6 +79,13 @@ class Progress:
     seconds_left: float | None = field(default=None, compare=False)
     note: str = ""
 
+    @property
+    def words(self) -> str:
+        """For people who wait."""
+        gap = min(max(self.relative_gap, 0.0), 1.0)
+        words = f"gap {gap:.1e}, iteration {self.n_iter}"
+        return f"{words}, {self.note}" if self.note else words
+
 
 # What files keep of an iteration. Only signs of life have notes, and guesses are of their moment;
 # trials are for checkpoints alone, which have an array of them.

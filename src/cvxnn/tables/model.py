@@ -36,6 +36,7 @@ from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.networks import NETWORKS, TwoLayerNetwork
 from cvxnn.problems import lambda_max
+from cvxnn.progress import step
 from cvxnn.pruning import prune
 from cvxnn.rounding import Ball
 from cvxnn.solvers.base import Solver
@@ -168,9 +169,10 @@ class Model:
             raise TypeError("checkpoint is given without alpha: folds cannot be kept")
         if checkpoint is not None and settings.get("patterns") == "generate":
             raise TypeError("checkpoint is given with patterns='generate': rounds cannot be kept")
-        data = TrainingData.of(
-            table, target, task, ignore, weight, impute, holdout, max_categories, seed
-        )
+        with step("preparing the columns"):
+            data = TrainingData.of(
+                table, target, task, ignore, weight, impute, holdout, max_categories, seed
+            )
         if on_data is not None:
             on_data(data.notes)
         given = {} if alpha is None else {"alpha": alpha}
@@ -180,14 +182,17 @@ class Model:
         X, y, weights = data.part(TRAINED)
         kept = None if checkpoint is None else Path(checkpoint)
         watch = Watch(on_iteration, on_round, on_alpha, data.encoder.features, kept)
-        found = train(estimator, X, y, weights, watch)
+        with step("training"):
+            found = train(estimator, X, y, weights, watch)
+        with step("scoring"):
+            scores = scores_by_part(estimator, (X, y, weights), data.part(HELD_OUT))
         model = cls(
             estimator=estimator,
             encoder=data.encoder,
             target=data.target,
             rows=data.rows,
             fingerprint=fingerprint_of(X, y, weights),
-            scores=scores_by_part(estimator, (X, y, weights), data.part(HELD_OUT)),
+            scores=scores,
             notes=data.notes,
             versions=_versions(),
             numbers=found.posed.numbers,
@@ -195,9 +200,10 @@ class Model:
             proof=found.bound if found.bound.over_all_patterns else None,
             **_outcome(found.solution),
         )
-        if not model.merged:
-            return model._with_margin(X, found)
-        return model._claiming(model._posed(table))
+        with step("computing the objective without rounding"):
+            if not model.merged:
+                return model._with_margin(X, found)
+            return model._claiming(model._posed(table))
 
     # -- use
 
@@ -251,27 +257,29 @@ class Model:
         is for that, and `on_leaves` is called with the leaves of its trees that are proven, and
         the number of all.
         """
-        posed = self._posed(table)
-        found = verify_network(
-            self.network,
-            posed.program,
-            self.dual,
-            self.certificate,
-            scales=posed.scales,
-            multipliers=self.multipliers,
-        )
+        with step("checking the objective and the lower bound"):
+            posed = self._posed(table)
+            found = verify_network(
+                self.network,
+                posed.program,
+                self.dual,
+                self.certificate,
+                scales=posed.scales,
+                multipliers=self.multipliers,
+            )
         checked = found.checked if self.numbers is not None else (*found.checked, _OLD_FILE)
         differences = (*found.differences, *posed.differences, *posed.strays(self.network))
         over_all = None
         if self.proof is not None:
-            over_all = verify_bound(
-                self.proof,
-                posed.program,
-                found.objective,
-                columns=posed.numbers.scope,
-                max_seconds=math.inf if max_seconds is None else max_seconds,
-                report=on_leaves and (lambda at: on_leaves(at.leaves, at.n_leaves)),
-            )
+            with step("checking the proof over all patterns"):
+                over_all = verify_bound(
+                    self.proof,
+                    posed.program,
+                    found.objective,
+                    columns=posed.numbers.scope,
+                    max_seconds=math.inf if max_seconds is None else max_seconds,
+                    report=on_leaves and (lambda at: on_leaves(at.leaves, at.n_leaves)),
+                )
         return replace(found, checked=checked, differences=differences, over_all=over_all)
 
     def prune(self, table: Table) -> Model:
@@ -291,10 +299,12 @@ class Model:
         random_state: int | np.random.Generator | None = 0,
         solver: str | Solver = "auto",
         max_seconds: float | None = None,
+        on_iteration: Callable[[Progress], object] | None = None,
     ) -> Model:
         """The model with the best network over the patterns of this one and `n_patterns` sampled
-        ones; the parameters are those of `cvxnn.improve`."""
-        posed = self._posed(table)
+        ones; the parameters are those of `cvxnn.improve`, with `on_iteration` for its callback."""
+        with step("preparing the columns"):
+            posed = self._posed(table)
         network, rows = posed.numbers.scale_network(self.network), posed.rows
         found = improve(
             network,
@@ -309,6 +319,7 @@ class Model:
             random_state=random_state,
             solver=solver,
             max_seconds=max_seconds,
+            callback=on_iteration,
         )
         estimator, solution = self._with_given_alpha(found.solution, tol), found.solution
         estimator.certificate_ = replace(

@@ -43,6 +43,7 @@ def fit_path(
     max_categories: int = MAX_CATEGORIES,
     seed: int = 0,
     tol: float = 1e-4,
+    max_seconds: float | None = None,
     checkpoint: str | PathLike[str] | None = None,
     on_data: Callable[[Sequence[str]], object] | None = None,
     on_point: Callable[[int, int], object] | None = None,
@@ -54,7 +55,7 @@ def fit_path(
     With `patterns="generate"` every point has patterns of its own, and `on_round` is called with
     the rounds of generation. Other parameters are those of `Model.fit` and `cvxnn.path`. `settings`
     are other parameters of the estimator, except `alpha` and `warm_start`, as a path has its own
-    strengths and starts, and `max_seconds`.
+    strengths and starts.
     """
     check_choice(kind, "kind", KINDS)
     data = TrainingData.of(
@@ -62,7 +63,7 @@ def fit_path(
     )
     if on_data is not None:
         on_data(data.notes)
-    refuse(settings, ("alpha", "max_seconds"), "fit_path goes through many strengths")
+    refuse(settings, ("alpha",), "fit_path goes through many strengths")
     estimator = make_estimator(kind, data.target.task, False, seed, {"tol": tol, **settings})
     training, held_out = data.part(TRAINED), data.part(HELD_OUT)
     posed = posed_program(estimator, *training)
@@ -88,6 +89,7 @@ def fit_path(
         eps,
         tol,
         solver=estimator.solver,
+        max_seconds=max_seconds,
         checkpoint=checkpoint,
         callback=count,
         **options,

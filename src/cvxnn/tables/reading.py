@@ -83,6 +83,12 @@ def read_table(
     return _read_text(path, _decoded(path, content, encoding), delimiter, most)
 
 
+def is_model_file(path: Path) -> bool:
+    """Whether a file begins as a model does."""
+    with path.open("rb") as file:
+        return _MODEL_FILE.match(file.read(2**20)) is not None
+
+
 def _unzipped(path: Path, content: bytes, most: int) -> bytes:
     try:
         return unpacked(gzip.GzipFile(fileobj=io.BytesIO(content)), path, most, TableError)
