@@ -215,7 +215,7 @@ def as_good(model):
 
 def predicts_in_units_of(unit):
     def check(model):
-        predictions = model.predict(read_table("data.csv"))[0]["prediction"]
+        predictions = model.predictions(read_table("data.csv"))[0]["prediction"]
         assert np.all(np.isfinite(predictions))
         assert 0.05 * unit < np.abs(predictions).max() < 20 * unit
         assert model.scores["training"]["r2"] > 0.1
@@ -226,7 +226,7 @@ def predicts_in_units_of(unit):
 
 def predicts_constant(value):
     def check(model):
-        predictions = model.predict(read_table("data.csv"))[0]["prediction"]
+        predictions = model.predictions(read_table("data.csv"))[0]["prediction"]
         np.testing.assert_allclose(predictions, value, rtol=1e-12)
 
     return check
@@ -518,18 +518,59 @@ COLUMNS = {
     "nothing but names": fit_to(
         "data.csv has no column to learn from; column 'id' has a different text in every row",
         with_column("id", [f"row {k}" for k in range(N)]),
-        options="--ignore a --ignore b --ignore city",
+        options="--drop a --drop b --drop city",
     ),
     "a constant column": fits(
         "column 'b' has only one value: left out", with_column("b", ["7"] * N), leaves_out("b")
     ),
-    "a text among numbers": fits(
-        "column 'b' is treated as text because 'unknown' in row 9 is not a number",
+    "a word for missing values among numbers": fits(
+        "column 'b': 'unknown' counts as missing among numbers, in 1 row",
         with_cell("b", 9, "unknown"),
     ),
+    "a text among numbers": fits(
+        "column 'b' is read as numbers, 97.5 % of its values are; others count as missing: 'lots' "
+        "in row 9; categorical=['b'] (--categorical) keeps them as categories",
+        with_cell("b", 9, "lots"),
+        options="--holdout 0",
+    ),
+    "texts among few numbers": fits(
+        "column 'b' is treated as text because 'lots' in row 2 is not a number",
+        with_column("b", ["lots", "1", "2", "3"] * 10),
+    ),
     "thousands with commas": fits(
-        "column 'b' is treated as text because '1,234' in row 2 is not a number",
+        "column 'b' is read as numbers, 1,234 as 1234",
         with_column("b", ['"1,234"' if k % 2 == 0 else "999" for k in range(N)]),
+    ),
+    "percentages": fits(
+        "column 'b' is read as numbers, 10% as 10",
+        with_column("b", [f"{10 + k % 7}%" for k in range(N)]),
+    ),
+    "amounts of money": fits(
+        "column 'b' is read as numbers, $772.93 as 772.93",
+        with_column("b", [f"${772.93 + k % 7}" for k in range(N)]),
+    ),
+    "dates": fits(
+        "column 'b' holds dates and becomes days since 1970, weekday",
+        with_column("b", [f"2024-03-{1 + k % 28:02}" for k in range(N)]),
+    ),
+    "dates that leave the order open": fits(
+        "'05/01/2024' is read as month day year: if the day comes first, give day_first=True "
+        "(--day-first)",
+        with_column("b", [f"0{1 + k % 9}/0{1 + k % 8}/2024" for k in range(4, 4 + N)]),
+    ),
+    "a column that counts the rows": fits(
+        "column 'id' looks like an identifier, with whole numbers that count the rows: left out; "
+        "use=['id'] (--use) learns from it",
+        with_column("id", [str(100 + k) for k in range(N)]),
+    ),
+    "numbers as keys": fits(
+        "column 'customer_id' looks like an identifier, with",
+        with_column("customer_id", [str(100 + 7 * k) for k in range(N)]),
+    ),
+    "a few whole numbers as the target": fits(
+        "'label' has 4 different whole numbers, which are taken as 4 classes; task='regression' "
+        "(--task regression) predicts a number",
+        with_column("label", [str(1 + k % 4) for k in range(N)]),
     ),
     "thousands with underscores": fits(
         "column 'b' is treated as text because '1_000' in row 2 is not a number",
@@ -541,8 +582,9 @@ COLUMNS = {
         as_good,
     ),
     "decimal commas and points in one column": fits(
-        "is treated as text because",
+        "others count as missing: '1,5' in row 9",
         with_cell("b", 9, "1,5").replace(",", ";").replace("1;5", "1,5"),
+        options="--holdout 0",
     ),
     "infinity": fit_to(
         "data.csv, column 'b', row 9: -inf is not finite", with_cell("b", 9, "-inf")
@@ -571,12 +613,12 @@ COLUMNS = {
         options="--missing refuse",
     ),
     "a column to ignore that is not there": fit_to(
-        "no column 'citty': did you mean 'city'?", GOOD, options="--ignore citty"
+        "no column 'citty': did you mean 'city'?", GOOD, options="--drop citty"
     ),
     "nothing left to learn from": fit_to(
         "data.csv has no column to learn from besides 'label'",
         GOOD,
-        options="--ignore a --ignore b --ignore city",
+        options="--drop a --drop b --drop city",
     ),
 }
 
@@ -772,8 +814,8 @@ MODELS = {
     "a file of a newer version": Command(
         "predict model.cvxnn data.csv",
         2,
-        "model.cvxnn has format version 9, this cvxnn reads up to 7: update cvxnn",
-        {"model.cvxnn": with_header(rb"\"version\": 7", rb"\"version\": 9")},
+        "model.cvxnn has format version 9, this cvxnn reads up to 8: update cvxnn",
+        {"model.cvxnn": with_header(rb"\"version\": 8", rb"\"version\": 9")},
     ),
     "a model of another kind": Command(
         "predict model.cvxnn data.csv",
@@ -1014,8 +1056,24 @@ def frame_predicts():
 PYTHON = {
     "Model.fit(frame)": Call(
         lambda: Model.fit(pd.DataFrame(X), "label"),
+        ValueError,
+        "the table has no column 'label'; it has '0', '1'",
+    ),
+    "Model.fit(number)": Call(
+        lambda: Model.fit(5, "label"),
         TypeError,
-        "table must be a Table, as read_table returns, got DataFrame",
+        "a table is a frame of pandas, Polars or PyArrow, a cvxnn.Table, a dict of columns, a file "
+        "or an array of two dimensions, got int",
+    ),
+    "Model.fit(frame with lists)": Call(
+        lambda: Model.fit(pd.DataFrame({"a": [[1], [2]], "label": ["x", "y"]}), "label"),
+        ValueError,
+        "the table, column 'a': values of type list cannot be used; make a column of each part",
+    ),
+    "two columns of one name": Call(
+        lambda: Model.fit(pd.DataFrame(X, columns=["a", "a"]), "a"),
+        ValueError,
+        "the table has more than one column 'a': rename one of them",
     ),
     'Model.fit(table, "lable")': Call(
         lambda: Model.fit(TABLE, "lable"), ValueError, "did you mean 'label'?"
@@ -1025,7 +1083,15 @@ PYTHON = {
     "holdout=1": Call(model(holdout=1), ValueError, "holdout must be < 1, got 1"),
     "holdout=nan": Call(model(holdout=np.nan), ValueError, "holdout must be finite"),
     'holdout="0.2"': Call(model(holdout="0.2"), TypeError, "holdout must be a real number"),
-    'ignore="a"': Call(model(ignore="a"), TypeError, "ignore must be a list of names, got 'a'"),
+    'drop="a"': Call(model(drop="a"), TypeError, "drop must be a list, got 'a'"),
+    'drop=["a"], use=["a"]': Call(
+        model(drop=["a"], use=["a"]), ValueError, "column 'a' is given as drop and as use"
+    ),
+    'categorical=["label"]': Call(
+        model(categorical=["label"]),
+        ValueError,
+        "column 'label' is the target and cannot be given as categorical as well",
+    ),
     "max_categories=1": Call(
         model(max_categories=1), ValueError, "max_categories must be an integer >= 2"
     ),

@@ -237,8 +237,8 @@ def trained(tmp_path_factory):
     (folder / "data.csv").write_text(csv_text(make_rows()))
     table = read_table(folder / "data.csv")
     settings = {"alpha": 0.02, "n_patterns": 10}
-    Model.fit(table, "label", ignore=["value"], **settings).save(folder / "model.cvxnn")
-    Model.fit(table, "value", ignore=["label"], **settings).save(folder / "number.cvxnn")
+    Model.fit(table, "label", drop=["value"], **settings).save(folder / "model.cvxnn")
+    Model.fit(table, "value", drop=["label"], **settings).save(folder / "number.cvxnn")
     Model.fit(table, "city", **settings).save(folder / "three.cvxnn")
     return folder
 
@@ -286,8 +286,42 @@ def test_fit_on_components(run, files):
     assert "n_components=99, but X has" in refused.output
 
 
+def test_info_shows_what_is_in_a_file(run, files):
+    shown = run("info", "model.cvxnn").stdout
+    assert shown.startswith("model.cvxnn: a model of 'label'\nclasses: ")
+    assert value_of(shown, "city") == "3 categories: 'Lima', 'Oslo', 'Rome'"
+    assert value_of(shown, "a") == "number"
+    assert "held out" in value_of(shown, "rows")
+    told = only_json(run("info", "model.cvxnn", "--json"))
+    assert told["read_as"]["city"] == "3 categories: 'Lima', 'Oslo', 'Rome'"
+    assert told["certificate"]["relative_gap"] < 1e-3
+    assert run("info", "data.csv").exit_code == 2
+
+
+def test_guesses_can_be_changed(run, files):
+    rows = make_rows()
+    rows["customer_id"] = [str(7 * k) for k in range(60)]
+    rows["grade"] = [str(1 + k % 4) for k in range(60)]
+    rows["day"] = [f"0{1 + k % 9}/0{1 + k % 8}/2024" for k in range(60)]
+    rows["a"] = ["-999" if k == 7 else cell for k, cell in enumerate(rows["a"])]
+    Path("messy.csv").write_text(csv_text(rows))
+    command = ("messy.csv", "--target", "grade", "--drop", "value", *TRAINING, "-o", "new.cvxnn")
+    guessed = run("fit", *command)
+    assert guessed.exit_code == 0, guessed.output
+    for text in ("'customer_id' looks like", "'grade' has 4 different", "as month day year"):
+        assert f"warning: column {text}" in guessed.stderr.replace("'grade'", "column 'grade'")
+    changes = ("--task", "regression", "--use", "customer_id", "--na", "-999", "--day-first")
+    told = run("fit", *command, *changes, "--categorical", "b")
+    assert told.exit_code == 0, told.output
+    model = Model.load("new.cvxnn")
+    assert model.task == "regression"
+    assert {"customer_id", "a is missing"} <= set(model.encoder.features)
+    assert "dmy" in [getattr(column, "order", "") for column in model.encoder.columns]
+    assert "number" not in run("info", "new.cvxnn").stdout.split("\n  b ")[1].splitlines()[0]
+
+
 def test_fit_says_what_was_done_and_what_is_proven(run, files):
-    result = fit(run, "--ignore", "value", "-o", "new.cvxnn")
+    result = fit(run, "--drop", "value", "-o", "new.cvxnn")
     assert new_files(files) == {"new.cvxnn"}
     model = Model.load("new.cvxnn")
     assert result.stdout.startswith("data.csv: 60 rows, 6 columns\n")
@@ -310,10 +344,10 @@ def test_fit_says_what_was_done_and_what_is_proven(run, files):
 
 
 def test_fit_is_model_fit(run, files):
-    fit(run, "--ignore", "value", "--ignore", "id", "--model", "gated", "--seed", "3", "-o", "x")
+    fit(run, "--drop", "value", "--drop", "id", "--model", "gated", "--seed", "3", "-o", "x")
     table = read_table("data.csv")
     expected = Model.fit(
-        table, "label", kind="gated", ignore=["id", "value"], seed=3, alpha=0.02, n_patterns=10
+        table, "label", kind="gated", drop=["id", "value"], seed=3, alpha=0.02, n_patterns=10
     )
     found = Model.load("x")
     assert found.network.W1.tobytes() == expected.network.W1.tobytes()
@@ -407,7 +441,7 @@ def test_options_of_fit(run, files):
     assert told("--holdout", "0")["rows"] == {"training": 60, "held_out": 0, "left_out": 0}
     assert told("--holdout", "0.5")["rows"]["held_out"] == 30
     assert told("--weight", "w")["rows"]["left_out"] == 20
-    assert told("--ignore", "id", "--ignore", "city")["columns"] == ["a", "b", "value", "w"]
+    assert told("--drop", "id", "--drop", "city")["columns"] == ["a", "b", "value", "w"]
     assert told("--max-categories", "2")["columns"] == ["a", "b", "value", "w"]
     assert told("--task", "regression", target="w")["task"] == "regression"
     assert told(target="w")["classes"] == ["0", "1", "2"]
@@ -435,7 +469,7 @@ FORMATS = {
 @pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS)
 def test_every_format_gives_the_same_model_and_predictions(run, files, make):
     Path("same.data").write_bytes(make(csv_text(make_rows())))
-    fit(run, "--ignore", "value", "-o", "new.cvxnn", data="same.data")
+    fit(run, "--drop", "value", "-o", "new.cvxnn", data="same.data")
     expected, found = Model.load("model.cvxnn"), Model.load("new.cvxnn")
     assert found.network.W1.tobytes() == expected.network.W1.tobytes()
     assert found.fingerprint == expected.fingerprint
@@ -477,7 +511,7 @@ def test_predictions_are_printed_and_nothing_else(run, files):
     header, *lines = result.stdout.splitlines()
     assert header == "prediction"
     model, table = Model.load("number.cvxnn"), read_table("data.csv")
-    assert [float(line) for line in lines] == model.predict(table)[0]["prediction"].tolist()
+    assert [float(line) for line in lines] == model.predictions(table)[0]["prediction"].tolist()
     assert result.stderr == (
         "note: columns that the model does not know are not used: 'id', 'label'\n"
     )
@@ -671,7 +705,7 @@ def test_improve_never_gets_worse(run, files):
 def test_exported_networks_agree_with_predict(run, files, name, dtype):
     model, table = Model.load(f"{name}.cvxnn"), read_table("data.csv")
     X = model.encoder.encode(table)[0].astype(dtype)
-    columns, _ = model.predict(table)
+    columns, _ = model.predictions(table)
     predicted = columns.pop("prediction")
     expected = np.column_stack(list(columns.values()) or [predicted])
     tolerance = 1e-6 if dtype == "float64" else 1e-4
@@ -791,8 +825,8 @@ def test_completion_scripts(run, shell):
         ("cvxnn fit --ta", ["--target", "--task"]),
         ("cvxnn fit data.csv --task ", ["classification", "regression"]),
         ("cvxnn fit data.csv --target ", ["id", "a", "b", "city", "label", "value"]),
-        ("cvxnn fit --alpha 1 data.csv --ignore a --weight v", ["value"]),
-        ("cvxnn path data.csv --ignore l", ["label"]),
+        ("cvxnn fit --alpha 1 data.csv --drop a --weight v", ["value"]),
+        ("cvxnn path data.csv --drop l", ["label"]),
         ("cvxnn bench data.csv --target c", ["city"]),
         ("cvxnn bench --target ", []),
         ("cvxnn fit nix.csv --target ", []),
@@ -982,7 +1016,7 @@ def test_a_signal_during_training_keeps_the_best_network(trained, tmp_path, name
     """
     command = [sys.executable, "-c", textwrap.dedent(program), "fit", trained / "data.csv"]
     result = subprocess.run(
-        [*command, "--target", "label", "--ignore", "value", *TRAINING, "--tol", "1e-9"],
+        [*command, "--target", "label", "--drop", "value", *TRAINING, "--tol", "1e-9"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -1081,7 +1115,7 @@ def test_whoever_ignores_termination_is_not_terminated(run, files):
         signal.signal(signal.SIGTERM, before)
 
 
-PATH = ("--target", "value", "--ignore", "label", "--patterns", "20", "--points", "25")
+PATH = ("--target", "value", "--drop", "label", "--patterns", "20", "--points", "25")
 
 
 @pytest.fixture(scope="module")

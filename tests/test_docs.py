@@ -24,6 +24,7 @@ NEEDED = {  # all other pages do with the core
     "plots": ["matplotlib"],
     "report": ["pandas"],
     "solvers": ["cvxpy"],
+    "tables": ["pandas"],
 }
 
 

@@ -48,7 +48,7 @@ def run(tmp_path, monkeypatch):
 
 
 def regression(**settings):
-    return Model.fit(TABLE, "value", ignore=["label"], alpha=0.03, **GENERATE, **settings)
+    return Model.fit(TABLE, "value", drop=["label"], alpha=0.03, **GENERATE, **settings)
 
 
 def with_proof(model):
@@ -80,7 +80,7 @@ def test_a_model_is_saved_loaded_and_verified(kind, tmp_path):
     assert again.estimator.bound_.scope == GIVEN
     assert again.estimator.bound_.lower_bound == model.certificate.lower_bound
     np.testing.assert_array_equal(
-        again.predict(TABLE)[0]["prediction"], model.predict(TABLE)[0]["prediction"]
+        again.predictions(TABLE)[0]["prediction"], model.predictions(TABLE)[0]["prediction"]
     )
     smaller = again.prune(TABLE)
     assert smaller.estimator.bound_.objective == smaller.certificate.objective
@@ -111,14 +111,14 @@ def test_a_proof_is_kept_by_the_model_and_its_file_and_has_to_be_one(monkeypatch
     assert again.proof.description() == model.proof.description()
     assert not again.verify(TABLE).agrees  # such a price does not prove so much
     assert model.improve(TABLE).proof is None
-    few = Model.fit(TABLE, "value", ignore=["label"], alpha=0.03, **GENERATE, n_components=1)
+    few = Model.fit(TABLE, "value", drop=["label"], alpha=0.03, **GENERATE, n_components=1)
     assert re.search("principal component", few.estimator.bound_.scope)
     assert few.estimator.bound_.over_all_patterns
 
 
 def test_a_proof_on_components_is_confirmed_with_what_it_says_of_them():
     settings = {**GENERATE, "prove": True, "n_components": 1}
-    model = Model.fit(TABLE, "value", ignore=["label"], alpha=0.03, **settings)
+    model = Model.fit(TABLE, "value", drop=["label"], alpha=0.03, **settings)
     assert model.verify(TABLE).agrees
     for scope in ("all patterns (exact)", model.proof.scope + ", and more"):
         found = replace(model, proof=replace(model.proof, scope=scope)).verify(TABLE)
@@ -168,7 +168,7 @@ def test_settings_without_effect_are_refused(tmp_path):
 
 # ---- the command line ---------------------------------------------------------------------------
 
-FIT = ("fit", "data.csv", "--target", "value", "--ignore", "label", "--tol", "1e-3")
+FIT = ("fit", "data.csv", "--target", "value", "--drop", "label", "--tol", "1e-3")
 
 
 def test_fit_certify_predict_and_report(run, tmp_path):
@@ -193,7 +193,7 @@ def test_fit_certify_predict_and_report(run, tmp_path):
 
 def test_alpha_is_chosen_on_generated_patterns(tmp_path):
     settings = {"patterns": "generate", "tol": 1e-2, "n_alphas": 3, "eps": 0.03, "cv": 2}
-    model = Model.fit(TABLE, "label", ignore=["value"], **settings)
+    model = Model.fit(TABLE, "label", drop=["value"], **settings)
     assert model.estimator.converged_
     assert model.scores["training"]["accuracy"] > 0.8
     model.save(tmp_path / "model.cvxnn")
@@ -203,7 +203,7 @@ def test_alpha_is_chosen_on_generated_patterns(tmp_path):
 
 
 def test_fit_proves_a_bound_over_all_networks(run):
-    command = (*FIT, "--ignore", "b", "--alpha", "0.03", "--patterns", "generate", "--prove")
+    command = (*FIT, "--drop", "b", "--alpha", "0.03", "--patterns", "generate", "--prove")
     result = run(*command)
     assert result.exit_code == 0, result.output
     assert "Proven: no two-layer ReLU network of any width" in result.output
@@ -215,7 +215,7 @@ def test_fit_proves_a_bound_over_all_networks(run):
 
 
 def test_a_path_keeps_its_points_and_goes_on(run, tmp_path, monkeypatch):
-    path = ("path", "data.csv", "--target", "value", "--ignore", "label", "--points", "3")
+    path = ("path", "data.csv", "--target", "value", "--drop", "label", "--points", "3")
     path = (*path, "--patterns", "generate", "--tol", "1e-2", "--json")
     whole = json.loads(run(*path, "-o", "whole.csv").output)
     assert all(point["patterns"] >= 1 for point in whole["points"])

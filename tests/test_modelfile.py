@@ -272,7 +272,7 @@ def test_lost_renamed_and_exchanged_tensors_are_noticed(content, path):
 BAD_FIELDS = {
     "other format": ({"format": "other-model"}, "but not a cvxnn model"),
     "no format": ({"format": None}, "but not a cvxnn model"),
-    "newer version": ({"version": VERSION + 1}, "format version 8, .* update cvxnn"),
+    "newer version": ({"version": VERSION + 1}, f"format version {VERSION + 1}, .* update cvxnn"),
     "far newer version": ({"version": 10**30}, "update cvxnn"),
     "version 1 with b2": ({"version": 1}, r"missing \[\], unknown \['b2'\]"),
     "version 0": ({"version": 0}, "no valid version number: 0"),

@@ -133,8 +133,8 @@ def test_a_model_comes_back_to_the_last_bit(case, path):
     for name in names - {"network_", "bound_"}:
         np.testing.assert_array_equal(getattr(read, name), getattr(saved, name))
     assert repr(read.bound_) == repr(saved.bound_)
-    predicted, notes = model.predict(table)
-    predicted_again, notes_again = again.predict(table)
+    predicted, notes = model.predictions(table)
+    predicted_again, notes_again = again.predictions(table)
     assert list(predicted) == list(predicted_again)
     assert notes == notes_again
     for name, values in predicted.items():
@@ -191,7 +191,7 @@ def test_learned_scales_are_kept_and_certified(kind, path):
 def test_predictions_are_those_of_the_estimator(case):
     model, table = model_of(case), table_of(case)
     X, _ = model.encoder.encode(table)
-    columns, _ = model.predict(table)
+    columns, _ = model.predictions(table)
     np.testing.assert_array_equal(columns.pop("prediction"), model.estimator.predict(X))
     if model.task == "regression" or model.estimator.loss == "squared":
         assert columns == {}
@@ -205,10 +205,10 @@ def test_predictions_are_those_of_the_estimator(case):
 def test_columns_in_another_order_and_further_ones_do_not_matter():
     model, table = model_of("missing values"), table_of("missing values")
     turned = {"new": np.zeros(N), **{name: table.columns[name] for name in reversed(table.names)}}
-    expected = model.predict(table)[0]
+    expected = model.predictions(table)[0]
     without_target = {name: values for name, values in turned.items() if name != "y"}
     for columns in (turned, without_target):
-        found = model.predict(Table(columns))[0]
+        found = model.predictions(Table(columns))[0]
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name], values)
 
@@ -216,7 +216,7 @@ def test_columns_in_another_order_and_further_ones_do_not_matter():
 def test_rows_are_predicted_one_by_one():
     model, table = model_of("three classes"), table_of("three classes")
     backwards = np.arange(N)[::-1]
-    expected, found = model.predict(table)[0], model.predict(table.select(backwards))[0]
+    expected, found = model.predictions(table)[0], model.predictions(table.select(backwards))[0]
     for name, values in expected.items():
         found_values = found[name][::-1]
         if name == "prediction":
@@ -229,10 +229,10 @@ def test_missing_columns_and_unseen_categories_are_named():
     model, table = model_of("two classes"), table_of("two classes")
     less = Table({name: v for name, v in table.columns.items() if name not in "ab"}, "new.csv")
     with pytest.raises(TableError, match=r"new.csv lacks the columns 'a', 'b'"):
-        model.predict(less)
+        model.predictions(less)
     city = table.columns["city"].copy()
     city[4] = "Bonn"
-    columns, notes = model.predict(Table({**table.columns, "city": city}))
+    columns, notes = model.predictions(Table({**table.columns, "city": city}))
     assert len(columns["prediction"]) == N
     assert len(notes) == 1
     assert "'Bonn' in row 5" in notes[0]
@@ -241,6 +241,7 @@ def test_missing_columns_and_unseen_categories_are_named():
 # ----------------------------------------------------------------------------------- target
 
 
+@pytest.mark.filterwarnings("ignore::cvxnn.tables.notes.TableWarning")
 @pytest.mark.parametrize(
     ("values", "task", "expected"),
     [
@@ -261,7 +262,7 @@ def test_the_task_is_told_by_the_target(values, task, expected, path):
     table = Table({"x": np.arange(60.0), "y": np.array(values, dtype=dtype)})
     model = through_file(Model.fit(table, "y", task=task, alpha=1e-4, n_patterns=5), path)
     assert model.target.classes == expected
-    predictions = model.predict(table)[0]["prediction"]
+    predictions = model.predictions(table)[0]["prediction"]
     if expected is None:
         assert predictions.dtype == float
     else:
@@ -270,7 +271,7 @@ def test_the_task_is_told_by_the_target(values, task, expected, path):
 
 def test_scores_are_what_they_are_called():
     model, table = model_of("numbers"), table_of("numbers")
-    predictions, y = model.predict(table)[0]["prediction"], table.numbers("y")
+    predictions, y = model.predictions(table)[0]["prediction"], table.numbers("y")
     for part, label in ((0, "training"), (1, "held out")):
         error = (predictions - y)[model.rows == part]
         spread = (y - y[model.rows == part].mean())[model.rows == part]
@@ -280,7 +281,7 @@ def test_scores_are_what_they_are_called():
         }
         assert model.scores[label] == pytest.approx(expected, rel=1e-10)
     model, table = model_of("two classes"), table_of("two classes")
-    columns, y = model.predict(table)[0], table.texts("y")
+    columns, y = model.predictions(table)[0], table.texts("y")
     for part, label in ((0, "training"), (1, "held out")):
         rows = model.rows == part
         chosen = np.where(y == "yes", columns["probability_yes"], columns["probability_no"])[rows]
@@ -681,7 +682,7 @@ def test_pruning_keeps_its_promises(case, path):
     smaller = through_file(model.prune(table), path)
     assert smaller.network.n_neurons <= model.network.n_neurons
     trained = table.select(model.rows == 0)
-    before, after = model.predict(trained)[0], smaller.predict(trained)[0]
+    before, after = model.predictions(trained)[0], smaller.predictions(trained)[0]
     for name, values in before.items():
         if values.dtype == float:
             np.testing.assert_allclose(after[name], values, rtol=1e-6, atol=1e-8)
@@ -1005,7 +1006,7 @@ def test_load_gives_a_model_for_the_file_of_a_model(tmp_path):
     assert read.network.W1.tobytes() == network.W1.tobytes()
     assert read.verify(table).agrees
     np.testing.assert_array_equal(
-        read.predict(table)[0]["prediction"], model.predict(table)[0]["prediction"]
+        read.predictions(table)[0]["prediction"], model.predictions(table)[0]["prediction"]
     )
 
 
@@ -1021,5 +1022,5 @@ def test_a_column_of_denormal_numbers_is_named_and_not_used(kind):
         model = Model.fit(table, "y", kind=kind, **QUICK)
     assert model.verify(table).agrees
     columns["a"] = np.zeros(N)
-    predictions = model.predict(table)[0]["prediction"]
-    np.testing.assert_array_equal(model.predict(Table(columns))[0]["prediction"], predictions)
+    predictions = model.predictions(table)[0]["prediction"]
+    np.testing.assert_array_equal(model.predictions(Table(columns))[0]["prediction"], predictions)

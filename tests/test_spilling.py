@@ -112,7 +112,7 @@ def test_bad_files_are_refused(tmp_path, content):
 def test_a_model_of_rows_in_files_is_verified(tmp_path, target):
     (tmp_path / "t.csv").write_text(csv_of(cells()))
     settings = {"kind": "gated", "alpha": 0.03, "n_patterns": 20, "tol": 1e-4}
-    settings["ignore"] = ["label" if target == "y" else "y"]
+    settings["drop"] = ["label" if target == "y" else "y"]
     table, plain = spill_table(tmp_path / "t.csv"), read_table(tmp_path / "t.csv")
     ours = cvxnn.Model.fit(table, target, **settings, max_memory="1MB")
     theirs = cvxnn.Model.fit(plain, target, **settings)

@@ -210,7 +210,8 @@ def test_numbers(read, text, value):
 
 
 @pytest.mark.parametrize(
-    "text", ["1_000", "0x10", "1,234", "1.2.3", "1e", "e5", "--1", "1 2", "$5", "5 %", "NaNa", "1j"]
+    "text",
+    ["1_000", "0x10", "1,23,4", "1.2.3", "1e", "e5", "--1", "1 2", "$$5", "5-6", "NaNa", "1j"],
 )
 def test_other_texts_are_no_numbers(read, text):
     table = read(f'a,b\n3,1\n"{text}",1\n')
@@ -240,8 +241,8 @@ def test_infinity_in_parquet_is_refused_with_its_place(tmp_path):
         (["1.5", "2"], [1.5, 2]),
         (["1,234", "0,5"], [1.234, 0.5]),
         (["1,5", "2.5"], None),  # which of them is the decimal sign?
-        (["1.234,5", "2,5"], None),
-        (["1,234,567", "2"], None),
+        (["1.234,5", "2,5"], [1234.5, 2.5]),
+        (["1,234,567", "2"], [1234567, 2]),
     ],
 )
 def test_decimal_commas_are_told_by_the_column(read, column, numbers):
@@ -251,8 +252,50 @@ def test_decimal_commas_are_told_by_the_column(read, column, numbers):
         np.testing.assert_array_equal(table.numbers("a"), numbers)
 
 
-def test_decimal_commas_need_another_delimiter(read):
-    assert not read('a,b\n"1,5",1\n').is_numeric("a")
+@pytest.mark.parametrize(
+    ("column", "numbers"),
+    [
+        (["1,5"], [1.5]),
+        (["1,500", "20"], [1500, 20]),
+        (["1,500", "0,25"], [1.5, 0.25]),
+        (["1,234.5", "2"], [1234.5, 2]),
+        (["1.234,5", "2"], [1234.5, 2]),
+        (["1 306 178", "12"], [1306178, 12]),
+        (["1\u202f306", "12,5"], [1306, 12.5]),
+        (["1'306.5", "12"], [1306.5, 12]),
+        (["73.3%", "-5 %", "0"], [73.3, -5, 0]),
+        (["$772.93", "$1,306,178", "-$5", "($12.50)"], [772.93, 1306178, -5, -12.5]),
+        (["1.306,50 €", "12 €"], [1306.5, 12]),
+        (["US$5", "US$1,000"], [5, 1000]),
+        (["EUR 5", "EUR 1e3"], [5, 1000]),
+        (["12 kg", "3.5 kg"], [12, 3.5]),
+        (["3.5", "n.v.", "-", "#DIV/0!", "Unknown"], [3.5] + [np.nan] * 4),
+        (["$5", "€5"], None),  # amounts of two currencies
+        (["12 kg", "3"], None),  # of what?
+        (["5'10", "6'2"], None),
+        (["1,5", "2.5"], None),
+        (["A1", "B2"], None),
+        (["10-20", "20-30"], None),
+        (["-", "+"], None),
+    ],
+)
+def test_numbers_as_people_write_them(read, column, numbers):
+    table = read("a,b\n" + "".join(f'"{text}",1\n' for text in column))
+    assert table.is_numeric("a") == (numbers is not None)
+    if numbers is not None:
+        np.testing.assert_array_equal(table.numbers("a"), numbers)
+        np.testing.assert_array_equal(table.missing("a"), np.isnan(numbers))
+
+
+def test_a_cell_alone_is_read_as_in_its_column(read):
+    decimal = read('a,b\n"1,500",1\n"0,25",1\n').reading("a").style
+    table = read('a,b\n"1,500",1\n')
+    assert table.numbers("a").tolist() == [1500]
+    assert table.numbers("a", decimal).tolist() == [1.5]
+    dollars = read("a,b\n$5,1\n").reading("a").style
+    assert read("a,b\n7.5,1\n").numbers("a", dollars).tolist() == [7.5]
+    with pytest.raises(TableError, match=r"row 2: '€7\.5' is not a number"):
+        read("a,b\n€7.5,1\n").numbers("a", dollars)
 
 
 @pytest.mark.parametrize(

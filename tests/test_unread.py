@@ -67,9 +67,9 @@ REFUSED = {
     "RFISTA, fixed steps": (lambda: cvxnn.RFISTA(step="fixed", shrink=0.5), "shrink"),
     "RFISTA, always growing": (lambda: cvxnn.RFISTA(step="forward", tightness=2.0), "tightness"),
     "AL, no window": (lambda: cvxnn.AL(window=None, window_tol=0.1), "window_tol"),
-    "a column that is target and ignored": (
-        lambda: Model.fit(TABLE, "y", ignore=["y"]),
-        "'y' is the target, so it cannot be ignored",
+    "a column that is target and dropped": (
+        lambda: Model.fit(TABLE, "y", drop=["y"]),
+        "'y' is the target and cannot be given as drop",
     ),
 }
 

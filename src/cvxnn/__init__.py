@@ -72,9 +72,11 @@ _HOME = {
     "GatedReLUClassifierCV": "estimators",
     "GatedReLURegressorCV": "estimators",
     "Model": "tables.model",
+    "TableEncoder": "tables.transformer",
     "read_table": "tables.reading",
     "Table": "tables.table",
     "TableError": "tables.table",
+    "TableWarning": "tables.notes",
     "plot_convergence": "plots",
     "plot_path": "plots",
     "plot_cv": "plots",
@@ -170,8 +172,10 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.solvers.working_sets.method import WorkingSets as WorkingSets
     from cvxnn.stored import StoredRows as StoredRows
     from cvxnn.tables.model import Model as Model
+    from cvxnn.tables.notes import TableWarning as TableWarning
     from cvxnn.tables.reading import read_table as read_table
     from cvxnn.tables.table import Table as Table
     from cvxnn.tables.table import TableError as TableError
+    from cvxnn.tables.transformer import TableEncoder as TableEncoder
     from cvxnn.verification.checks import Verification as Verification
     from cvxnn.verification.checks import verify as verify

@@ -27,8 +27,9 @@ FORMAT = "cvxnn-model"
 # New in 2: output biases, and a checksum of the arrays. New in 3: models, which are more than
 # their network, and a checksum of the header as well. New in 4: the numbers that define a
 # model's program. New in 5: principal components among these. New in 6: rounds of generation, and
-# bounds over all patterns with their evidence. New in 7: learned scales of columns.
-VERSION = 7
+# bounds over all patterns with their evidence. New in 7: learned scales of columns. New in 8: how
+# numbers and dates of tables are written, texts for missing values, and labels that are numbers.
+VERSION = 8
 _SINCE = {"b2": 2}  # the version in which an array was introduced, if not in the first
 MAX_HEADER = 2**24  # bytes of JSON; parsing takes up to thirty times as much memory
 _PREFIX = "model."  # of the names of arrays that are not part of the network

@@ -107,9 +107,10 @@ def main() -> None:
 def fit(options: Options) -> Action:
     """Train a model of the column --target of DATA: CSV, TSV or Parquet, gzipped or not.
 
-    Columns of texts become categories, missing values are filled in, and the strength of the
-    penalty is chosen by cross-validation. The command says what it did to the data. A fifth of the
-    rows is held out to score the model on.
+    Texts become categories; 73.3%, $772.93, 1,306,178 and dates become numbers; missing values are
+    filled in; columns that look like identifiers are left out; and the strength of the penalty is
+    chosen by cross-validation. The command says what it did to the data. A fifth of the rows is
+    held out to score the model on.
 
     With --patterns generate, patterns that pay are searched for, instead of random ones: the
     objective is lower and training takes longer. What is proven is about these patterns. With
@@ -124,7 +125,7 @@ def fit(options: Options) -> Action:
         cvxnn fit data.csv --target label
         cvxnn fit data.csv --target label --patterns generate --prove
         cvxnn fit data.csv --target price --model gated --alpha 0.01 -o price.cvxnn
-        cvxnn fit data.parquet --target label --ignore id --jobs 2 --json
+        cvxnn fit data.parquet --target label --drop id --jobs 2 --json
     """
     if options["alpha"] is not None:
         why = "is for cross-validation, and with --alpha there is none"
@@ -140,6 +141,22 @@ def fit(options: Options) -> Action:
     if options["kind"] == "gated":
         refuse_unread("is for --model relu: gates are not all of the patterns", "prove")
     return "training.fit"
+
+
+@main.command(short_help="Show what is in a model file.")
+@MODEL
+@SPEAKING
+@runs
+def info(options: Options) -> Action:
+    """Show what MODEL is: its target and columns, how they become numbers, its scores and bounds.
+
+    The bounds are those that the file claims; cvxnn certify checks them.
+
+    \b
+    Example:
+        cvxnn info model.cvxnn
+    """
+    return "models.info"
 
 
 @main.command(short_help="Predict the rows of a table.")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cvxnn.progress import Follower, followed
+from cvxnn.tables.notes import Guess
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn, Task, TaskID
@@ -51,8 +52,9 @@ class Console:
             click.echo(f"{kind}: {text}", err=True)
 
     def notes_on_data(self, notes: Iterable[str]) -> None:
-        for text in notes:
-            self.note(text)
+        """What was done to a table; guesses that matter come first, and as warnings."""
+        for text in sorted(notes, key=lambda text: not isinstance(text, Guess)):
+            self.note(text, "warning" if isinstance(text, Guess) else "note")
 
     def result(self, values: Mapping[str, object]) -> None:
         """The answer as JSON, with all notes so far."""

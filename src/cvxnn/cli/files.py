@@ -18,7 +18,13 @@ from cvxnn.tables.table import Table, listed
 if TYPE_CHECKING:
     from cvxnn.tables.model import Model
 
-_NAMES = ("ignore", "keep", "weight")  # options that name columns, beside --target
+_NAMES = (
+    "drop",
+    "categorical",
+    "use",
+    "keep",
+    "weight",
+)  # options that name columns, beside --target
 
 
 def opened(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The commands that use a model: predict, certify, improve, prune, export and report."""
+"""The commands that use a model: info, predict, certify, improve, prune, export and report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cvxnn.cli.console import Console
-from cvxnn.cli.describing import components_text, exit_code, say_change
+from cvxnn.cli.describing import about, components_text, exit_code, say_change, say_model
 from cvxnn.cli.files import load_model, writing
 from cvxnn.cli.outcomes import BAD_INPUT, NOT_CONFIRMED, Failure
 from cvxnn.digits import text_above, text_below
@@ -30,6 +30,28 @@ if TYPE_CHECKING:
     from cvxnn.verification.results import Verification
 
 
+def info(console: Console, model: Path) -> int:
+    loaded = load_model(model)
+    classes = loaded.target.classes
+    console.say(f"{model}: a model of {loaded.target.name!r}")
+    if classes is not None:
+        console.say(f"classes: {listed(classes)}")
+    console.say("columns:")
+    console.table([(column.name, column.words()) for column in loaded.encoder.columns])
+    console.say("model:")
+    say_model(console, loaded)
+    if loaded.notes:
+        console.say("notes on the data:")
+    for text in loaded.notes:
+        console.say(f"  {text}")
+        console.notes.append(text)
+    made = ", ".join(f"{name} {number}" for name, number in (loaded.versions or {}).items())
+    console.say(f"made with {made}")
+    columns = {column.name: column.words() for column in loaded.encoder.columns}
+    console.result({"model": str(model), **about(loaded), "read_as": columns})
+    return 0
+
+
 def predict(
     console: Console,
     model: Path,
@@ -42,7 +64,7 @@ def predict(
         loaded = load_model(model)
         kept = {name: table.texts(name) for name in keep}
         with step("predicting"):
-            predicted, notes = loaded.predict(table)
+            predicted, notes = loaded.predictions(table)
     twice = [name for name in kept if name in predicted]
     if twice:
         raise Failure(f"--keep: {twice[0]!r} is the name of a column of predictions", BAD_INPUT)
@@ -237,6 +259,7 @@ def _write_report(
         rows, held_out = loaded.training_rows(table), loaded.held_out_rows(table)
     except TableError:  # another table, which needs the same columns
         console.note(f"{table.source} is not the table that the model was trained on")
+        table = table.with_missing(loaded.encoder.na)
         table = table.select(~table.missing(loaded.target.name))
         weights = loaded.target.weights(table)
         rows = loaded.encoder.encode(table)[0], loaded.target.values(table), weights

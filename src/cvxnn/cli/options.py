@@ -215,14 +215,41 @@ LEARNING = _together(
     click.option(
         "--task",
         type=click.Choice(["classification", "regression"]),
-        help="Default: classification for texts and for up to ten different whole numbers.",
+        help="Default: classification for texts and for up to ten different whole numbers. For a "
+        "number that takes few values, give regression.",
     ),
     kind("A ReLU network, or a gated ReLU network, which trains faster."),
     click.option(
-        "--ignore",
+        "--drop",
         multiple=True,
         shell_complete=columns,
         help="A column to leave out. Repeat the option for more columns.",
+    ),
+    click.option(
+        "--categorical",
+        multiple=True,
+        shell_complete=columns,
+        help="A column whose values are categories even if they are numbers. May be repeated.",
+    ),
+    click.option(
+        "--use",
+        multiple=True,
+        shell_complete=columns,
+        help="A column to learn from that would be left out, as it looks like an identifier or has "
+        "too many different texts. May be repeated.",
+    ),
+    click.option(
+        "--na",
+        multiple=True,
+        metavar="TEXT",
+        help="A text or number that stands for a missing value, such as -999. May be repeated.",
+    ),
+    click.option(
+        "--day-first/--month-first",
+        "day_first",
+        default=None,
+        help="Whether 01/02/2003 is in February. Default: as the other dates of the column show, "
+        "else the month comes first.",
     ),
     click.option(
         "--weight", shell_complete=columns, help="The column that holds the weights of the rows."

@@ -25,7 +25,11 @@ class Learning(TypedDict):
 
     task: str | None
     kind: str
-    ignore: tuple[str, ...]
+    drop: tuple[str, ...]
+    categorical: tuple[str, ...]
+    use: tuple[str, ...]
+    na: tuple[str, ...]
+    day_first: bool | None
     weight: str | None
     max_categories: int
     holdout: float

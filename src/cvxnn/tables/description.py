@@ -38,6 +38,7 @@ def content_of(model: Model) -> Content:
         "fitted": fitted,
         "certificate": vars(estimator.certificate_),
         "columns": model.encoder.to_json(),
+        "na": list(model.encoder.na),
         "target": vars(model.target),
         "fingerprint": model.fingerprint,
         "scores": model.scores,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from cvxnn.arrays import is_stored
 from cvxnn.bits import Bits
 from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate, Multipliers
+from cvxnn.digits import text_above
 from cvxnn.estimators.base import NetworkEstimator, Watch, train
 from cvxnn.estimators.posing import Fit, Posing
 from cvxnn.estimators.rows import Numbers, Rows
@@ -42,13 +43,17 @@ from cvxnn.rounding import Ball
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.results import Progress, Solution, Status
 from cvxnn.stored import StoredRows
+from cvxnn.tables.deciding import MAX_CATEGORIES
 from cvxnn.tables.description import content_of
-from cvxnn.tables.encoding import MAX_CATEGORIES, Encoder
+from cvxnn.tables.encoding import Encoder
 from cvxnn.tables.estimation import KINDS, make_estimator, scores_by_part
+from cvxnn.tables.frames import as_table
+from cvxnn.tables.notes import warn_about_guesses
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
 from cvxnn.tables.restoration import restored
 from cvxnn.tables.spilling import encoded_rows
-from cvxnn.tables.table import Table, TableError
+from cvxnn.tables.table import TableError, count
+from cvxnn.tables.transformer import TableEncoder
 from cvxnn.validation import check_choice
 from cvxnn.verification.all_patterns import verify_bound
 from cvxnn.verification.checks import verify_network
@@ -65,7 +70,7 @@ MARGIN = 2.0**-46
 WIDE_MARGIN = 1e-9  # the same where the objective was computed in floating point
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Model:
     """A trained model with names for its columns and labels.
 
@@ -106,6 +111,23 @@ class Model:
     status: Status | None = None
     proof: Bound | None = None
 
+    def __repr__(self) -> str:
+        classes = self.target.classes
+        what = "regression" if classes is None else f"{len(classes)} classes"
+        columns = count(len(self.encoder.columns), "column")
+        lines = [
+            f"Model of {self.target.name!r} ({what}) from {columns}, "
+            f"{count(len(self.encoder.features), 'feature')}",
+            f"  {type(self.estimator).__name__}, alpha {self.estimator.alpha_:.4g}, "
+            f"{count(self.network.n_neurons, 'neuron')}",
+            f"  relative gap {text_above(self.certificate.relative_gap, 2)}, "
+            f"{self.certificate.scope}",
+        ]
+        for part, scores in self.scores.items():
+            listed = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+            lines.append(f"  {part}: {listed}")
+        return "\n".join(line if len(line) <= 100 else line[:97] + "..." for line in lines)
+
     @property
     def network(self) -> TwoLayerNetwork:
         return self.estimator.network_
@@ -123,17 +145,21 @@ class Model:
     @classmethod
     def fit(
         cls,
-        table: Table,
+        table: Any,
         target: str,
         *,
         task: str | None = None,
         kind: str = "relu",
         alpha: float | None = None,
-        ignore: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        use: Sequence[str] = (),
+        na: Sequence[str | float] = (),
         weight: str | None = None,
         impute: bool = True,
         holdout: float = 0.2,
         max_categories: int = MAX_CATEGORIES,
+        day_first: bool | None = None,
         seed: int = 0,
         on_data: Callable[[Sequence[str]], object] | None = None,
         on_iteration: Callable[[Progress], object] | None = None,
@@ -146,16 +172,23 @@ class Model:
 
         Parameters
         ----------
+        table : a frame of pandas, Polars or PyArrow, a dict of columns, a `Table`, or the name of a
+            file. Texts, categories, booleans, dates and missing values are encoded as
+            `cvxnn.TableEncoder` does it.
         target : the name of the column to predict; rows without a value there are left out.
         task : "classification" or "regression"; None to decide by the target: texts, and up to ten
             different whole numbers, are classes.
         kind : "relu" or "gated".
         alpha : strength of the penalty; None to choose by cross-validation.
-        ignore : names of columns not to learn from.
+        drop : names of columns not to learn from.
+        categorical : names of columns whose values are categories even if they are numbers.
+        use : names of columns to learn from although they look like identifiers or names.
+        na : further texts or numbers that stand for missing values, such as -999.
         weight : the name of a column of sample weights; rows of weight zero are left out.
         impute : fill in missing values; otherwise they are an error.
         holdout : share of the rows to hold out from training and score the model on.
         max_categories : columns with more different texts are left out.
+        day_first : whether 01/02/2003 is in February, where the dates leave it open.
         seed : for the rows held out, the patterns, and the folds.
         on_data : called with the notes on the data, before training.
         on_iteration, on_round, on_alpha : called during training, with the solver's progress, with
@@ -169,11 +202,21 @@ class Model:
             raise TypeError("checkpoint is given without alpha: folds cannot be kept")
         if checkpoint is not None and settings.get("patterns") == "generate":
             raise TypeError("checkpoint is given with patterns='generate': rounds cannot be kept")
+        table = as_table(table)
+        encoder = TableEncoder(
+            drop=drop,
+            categorical=categorical,
+            use=use,
+            na=na,
+            impute=impute,
+            max_categories=max_categories,
+            day_first=day_first,
+        )
         with step("preparing the columns"):
-            data = TrainingData.of(
-                table, target, task, ignore, weight, impute, holdout, max_categories, seed
-            )
-        if on_data is not None:
+            data = TrainingData.of(table, target, task, weight, holdout, seed, encoder)
+        if on_data is None:
+            warn_about_guesses(data.notes)
+        else:
             on_data(data.notes)
         given = {} if alpha is None else {"alpha": alpha}
         estimator = make_estimator(
@@ -207,11 +250,36 @@ class Model:
 
     # -- use
 
-    def predict(self, table: Table) -> tuple[dict[str, np.ndarray], list[str]]:
+    def predict(self, table: Any) -> np.ndarray:
+        """The predictions for the rows of a table: labels as they were in training, or numbers.
+        Columns may be in any order, and among others."""
+        columns, notes = self.predictions(table)
+        warn_about_guesses(notes)
+        predicted = columns["prediction"]
+        return predicted if self.target.classes is None else self.target.restored(predicted)
+
+    def predict_proba(self, table: Any) -> np.ndarray:
+        """The probabilities (n, classes) of the classes, in the order of `classes_`."""
+        columns, notes = self.predictions(table)
+        if len(columns) == 1:
+            raise AttributeError(
+                f"a {self.task} with loss={self.estimator.loss!r} has no probabilities"
+            )
+        warn_about_guesses(notes)
+        return np.column_stack([columns[name] for name in list(columns)[1:]])
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """The labels in the order of the probabilities."""
+        if self.target.classes is None:
+            raise AttributeError("a regression has no classes")
+        return self.target.restored(self.estimator.classes_)
+
+    def predictions(self, table: Any) -> tuple[dict[str, np.ndarray], list[str]]:
         """Columns of predictions, with a value for each row of the table, and notes on the data.
         The columns are `prediction` and, if the loss gives probabilities, a `probability_<class>`
-        for each class."""
-        X, notes = self.encoder.encode(table)
+        for each class, all of them as in a file."""
+        X, notes = self.encoder.encode(as_table(table))
         columns: dict[str, np.ndarray] = {"prediction": self.estimator.predict(X)}
         if hasattr(self.estimator, "predict_proba"):
             probabilities = self.estimator.predict_proba(X)
@@ -219,9 +287,10 @@ class Model:
                 columns[f"probability_{label}"] = probabilities[:, k]
         return columns, notes
 
-    def training_rows(self, table: Table) -> Part:
+    def training_rows(self, table: Any) -> Part:
         """Features, targets and weights of the rows that the model was trained on, if this is the
         table that they came from."""
+        table = as_table(table)
         X, y, weights = self._part(table, TRAINED)
         if fingerprint_of(X, y, weights) != self.fingerprint:
             raise TableError(
@@ -230,10 +299,11 @@ class Model:
             )
         return X, y, weights
 
-    def held_out_rows(self, table: Table) -> Part:
+    def held_out_rows(self, table: Any) -> Part:
         return self._part(table, HELD_OUT)
 
-    def _part(self, table: Table, part: int) -> Part:
+    def _part(self, table: Any, part: int) -> Part:
+        table = as_table(table).with_missing(self.encoder.na)
         if len(table) != len(self.rows):
             raise TableError(
                 f"{table.source} has {len(table)} rows, but the model was trained on a table with "
@@ -245,7 +315,7 @@ class Model:
 
     def verify(
         self,
-        table: Table,
+        table: Any,
         *,
         max_seconds: float | None = None,
         on_leaves: Callable[[int, int], object] | None = None,
@@ -282,7 +352,7 @@ class Model:
                 )
         return replace(found, checked=checked, differences=differences, over_all=over_all)
 
-    def prune(self, table: Table) -> Model:
+    def prune(self, table: Any) -> Model:
         """A minimal network with the same predictions on the training rows, and no higher an
         objective there."""
         posed = self._posed(table)
@@ -291,7 +361,7 @@ class Model:
 
     def improve(
         self,
-        table: Table,
+        table: Any,
         *,
         n_patterns: int = 0,
         alpha: float | None = None,
@@ -352,7 +422,7 @@ class Model:
         estimator.converged_ = solution.converged
         return estimator
 
-    def _posed(self, table: Table) -> _Posed:
+    def _posed(self, table: Any) -> _Posed:
         """The certified program of the training rows. It is computed elementwise from the numbers
         of the file, so that it is the same on every machine."""
         estimator, posing = self.estimator, Posing.of_fitted(self.estimator)
@@ -386,7 +456,7 @@ class Model:
         )
         return _Posed(rows, program, numbers, tuple(numbers.differences(again, rows)))
 
-    def _with_network(self, network: TwoLayerNetwork, table: Table) -> Model:
+    def _with_network(self, network: TwoLayerNetwork, table: Any) -> Model:
         estimator = _copy(self.estimator)
         estimator.network_ = network
         found = scores_by_part(estimator, self.training_rows(table), self.held_out_rows(table))

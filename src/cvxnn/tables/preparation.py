@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,17 @@ from sklearn.model_selection import train_test_split
 
 from cvxnn.arrays import is_stored, row_blocks
 from cvxnn.stored import StoredRows
-from cvxnn.tables.encoding import Encoder, comma_notes
+from cvxnn.tables.columns import NumberColumn
+from cvxnn.tables.encoding import Encoder, reading_notes
+from cvxnn.tables.notes import Guess
+from cvxnn.tables.numerals import is_number
 from cvxnn.tables.spilling import encoded_rows
 from cvxnn.tables.table import Table, TableError, count, listed, number_text, short
-from cvxnn.validation import check_choice, check_flag, check_integer, check_number
+from cvxnn.tables.transformer import TableEncoder
+from cvxnn.validation import check_choice, check_integer, check_number
 
 TASKS = ("classification", "regression")
+LABELS = ("text", "number", "boolean")
 MAX_CLASSES = 10  # up to so many different whole numbers are classes, unless the task is given
 TRAINED, HELD_OUT, LEFT_OUT = 0, 1, 2  # what became of a row
 _FINGERS = 20_000  # rows that are hashed at a time
@@ -32,11 +37,13 @@ class Target:
     name : the name of the column.
     weight : the name of the column of sample weights, if there is one.
     classes : the labels as texts, or None for a regression.
+    labels : what the labels were in the table, one of `LABELS`.
     """
 
     name: str
     classes: tuple[str, ...] | None
     weight: str | None = None
+    labels: str = "text"
 
     @property
     def task(self) -> str:
@@ -55,6 +62,16 @@ class Target:
                 raise TableError(f"{table.place(self.name, i)}: {what}")
         return labels.astype(str)
 
+    def restored(self, labels: np.ndarray) -> np.ndarray:
+        """Labels as they were in the table: numbers and truths again, where they were some."""
+        if self.labels == "boolean":
+            return np.array([text == "True" for text in labels], dtype=bool)
+        if self.labels == "text":
+            return labels
+        numbers = labels.astype(np.float64)
+        whole = np.all(np.abs(numbers) < 2**53) and np.all(numbers == np.round(numbers))
+        return numbers.astype(np.int64) if whole else numbers
+
     def weights(self, table: Table) -> np.ndarray | None:
         return None if self.weight is None else _weights(table, self.weight)
 
@@ -70,7 +87,10 @@ class Target:
             raise ValueError("classes must be texts")
         if len(classes) < 2 or classes != sorted(set(classes)):
             raise ValueError("classes must be at least two texts, in order")
-        return cls(name, tuple(classes), weight)
+        labels = check_choice(target.get("labels", LABELS[0]), "labels", LABELS)
+        if labels == "number" and not all(map(is_number, classes)):
+            raise ValueError("labels are said to be numbers, and are not")
+        return cls(name, tuple(classes), weight, labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,37 +116,31 @@ class TrainingData:
         table: Table,
         target: str,
         task: str | None,
-        ignore: Sequence[str],
         weight: str | None,
-        impute: bool,
         holdout: float,
-        max_categories: int,
         seed: int,
+        encoder: TableEncoder,
     ) -> TrainingData:
-        if not isinstance(table, Table):
-            raise TypeError(
-                f"table must be a Table, as read_table returns, got {type(table).__name__}"
-            )
+        """Prepare the rows of a table. `encoder` says what users decide about its columns."""
         if task is not None:
             check_choice(task, "task", TASKS)
-        if isinstance(ignore, str):
-            raise TypeError(f"ignore must be a list of names, got {ignore!r}")
-        check_flag(impute, "impute")
         check_number(holdout, "holdout", minimum=0, maximum=1, strict_maximum=True)
-        check_integer(max_categories, "max_categories", minimum=2)
         check_integer(seed, "seed", minimum=0)
-        for name in (target, *ignore, *([] if weight is None else [weight])):
+        encoder.check(table)
+        without = (target, *([] if weight is None else [weight]))
+        for name in without:
             table.column(name)  # an error if there is none
-        used = [name for name in table.names if name not in (target, weight, *ignore)]
         if weight == target:
             raise TableError(f"{table.source}, column {target!r} is both target and weight")
         for given, what in ((target, "the target"), (weight, "the weight")):
-            if given in ignore:
-                raise TableError(
-                    f"{table.source}, column {given!r} is {what}, so it cannot be ignored"
-                )
-        if not used:
-            raise TableError(f"{table.source} has no column to learn from besides {target!r}")
+            for option in ("drop", "categorical", "use"):
+                if given in getattr(encoder, option):
+                    raise TableError(
+                        f"{table.source}, column {given!r} is {what} and cannot be given as "
+                        f"{option} as well"
+                    )
+        encoder.names(table, without)
+        table = table.with_missing(encoder.words)
         left_out, notes = _left_out(table, target, weight)
         present = table.select(~left_out)
         aim = _target(present, target, weight, task)
@@ -134,12 +148,12 @@ class TrainingData:
         held_out = _held_out(y, holdout, seed, aim.classes is not None)
         # made from the training rows alone, so that the held-out rows are new to the model
         training = present.select(~held_out)
-        encoder, about = Encoder.of(training, used, impute=impute, max_categories=max_categories)
-        X = encoded_rows(encoder, present) if table.in_files else encoder.encode(present)[0]
-        notes += _about_target(present, aim)
+        found, about = encoder.learn(training, without)
+        X = encoded_rows(found, present) if table.in_files else found.encode(present)[0]
+        notes += _about_target(present, aim, task is None)
         rows = np.full(len(table), LEFT_OUT)
         rows[~left_out] = np.where(held_out, HELD_OUT, TRAINED)
-        return cls(X, y, weights, rows, encoder, aim, (*table.notes, *notes, *about))
+        return cls(X, y, weights, rows, found, aim, (*table.notes, *notes, *about))
 
     def part(self, which: int) -> Part:
         chosen = self.rows[self.rows != LEFT_OUT] == which
@@ -148,14 +162,25 @@ class TrainingData:
         return X if is_stored(X) else X[chosen], self.y[chosen], weights
 
 
-def _about_target(table: Table, target: Target) -> list[str]:
+def _about_target(table: Table, target: Target, guessed: bool) -> list[str]:
     if target.classes is None:
-        return comma_notes(table, [target.name])
+        style = table.reading(target.name).style
+        return reading_notes(table, [NumberColumn(target.name, None, False, style)])
     labels, counts = np.unique(target.values(table), return_counts=True)
     rare = [str(label) for label in labels[counts == 1]]
-    if not rare:
-        return []
-    return [f"labels with a single row, too few to learn from or to test on: {listed(rare, 8)}"]
+    notes: list[str] = []
+    if guessed and len(labels) > 2 and table.is_numeric(target.name):
+        notes.append(
+            Guess(
+                f"{target.name!r} has {len(labels)} different whole numbers, which are taken as "
+                f"{len(labels)} classes; task='regression' (--task regression) predicts a number"
+            )
+        )
+    if rare:
+        notes.append(
+            f"labels with a single row, too few to learn from or to test on: {listed(rare, 8)}"
+        )
+    return notes
 
 
 def _left_out(table: Table, target: str, weight: str | None) -> tuple[np.ndarray, list[str]]:
@@ -189,16 +214,18 @@ def _weights(table: Table, name: str) -> np.ndarray:
 
 def _labels(table: Table, name: str) -> np.ndarray:
     """Labels as texts. Numbers are all written in the same way, so that 1 and 1.0 are one label."""
-    if not table.is_numeric(name):
+    if not table.is_numeric(name) or table.kinds.get(name) == "category":
         return table.texts(name)
     numbers = table.numbers(name)
     return np.array([None if np.isnan(v) else number_text(v) for v in numbers], dtype=object)
 
 
 def _target(table: Table, name: str, weight: str | None, task: str | None) -> Target:
-    numeric = table.is_numeric(name)
+    numeric = table.is_numeric(name) and table.kinds.get(name) != "category"
     if task is None:
-        task = TASKS[1] if numeric and not _few_whole_numbers(table.numbers(name)) else TASKS[0]
+        dressed = not table.reading(name).style.plain  # labels have no unit
+        few = numeric and not dressed and _few_whole_numbers(table.numbers(name))
+        task = TASKS[1] if numeric and not few else TASKS[0]
     if task == TASKS[1]:
         table.numbers(name)  # an error if some value is not a number
         return Target(name, None, weight)
@@ -215,7 +242,10 @@ def _target(table: Table, name: str, weight: str | None, task: str | None) -> Ta
             "rows: too many to learn"
             + (", is it a regression?" if numeric else ", is it the right column?")
         )
-    return Target(name, tuple(classes), weight)
+    if table.column(name).dtype != object:
+        return Target(name, tuple(classes), weight, "number")
+    truths = table.kinds.get(name) == "boolean"
+    return Target(name, tuple(classes), weight, "boolean" if truths else "text")
 
 
 def _few_whole_numbers(values: np.ndarray) -> bool:

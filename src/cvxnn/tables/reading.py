@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from cvxnn.files import TABLE_BYTES, most_bytes, read_bounded, unpacked
+from cvxnn.tables.numerals import is_number
 from cvxnn.tables.parquet import read_columns
 from cvxnn.tables.table import (
     Table,
     TableError,
     check_cells,
     count,
-    is_number,
     number_text,
     text_or_missing,
 )

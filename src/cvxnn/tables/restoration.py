@@ -55,7 +55,8 @@ def restored(content: Content) -> Fields:
     """The fields of the model that a file describes."""
     described, arrays = content.description or {}, content.arrays
     network, fitted = content.network, described["fitted"]
-    encoder, target = Encoder.from_json(described["columns"]), Target.from_json(described["target"])
+    encoder = Encoder.from_json(described["columns"], described.get("na", []))
+    target = Target.from_json(described["target"])
     outputs = 1 if target.classes is None or len(target.classes) == 2 else len(target.classes)
     shape = network.n_features, network.n_outputs
     if shape != (len(encoder.features), outputs):

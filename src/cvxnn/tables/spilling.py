@@ -20,9 +20,10 @@ import numpy as np
 
 from cvxnn.stored import RawFile, StoredRows
 from cvxnn.tables.encoding import Encoder
+from cvxnn.tables.numerals import Style, is_number, read_as, read_numbers
 from cvxnn.tables.parquet import arrow_batches
 from cvxnn.tables.reading import FOREIGN, find_delimiter, same_fields
-from cvxnn.tables.table import Table, TableError, count, is_number, listed, short, text_or_missing
+from cvxnn.tables.table import Table, TableError, count, listed, short, text_or_missing
 
 ROWS = 20_000  # read, and encoded, at a time
 MAX_TEXTS = 5000
@@ -59,6 +60,8 @@ def encoded_rows(encoder: Encoder, table: Table) -> StoredRows:
 class StoredColumns(Mapping[str, np.ndarray]):
     """Columns in files, of all rows or of some."""
 
+    in_files = True
+
     def __init__(self, columns: dict[str, _Column], n_rows: int, rows: Any = None) -> None:
         self._columns, self._rows = columns, rows
         self.n_rows = n_rows if rows is None else len(rows)
@@ -87,14 +90,14 @@ class _Column:
         self.numbers: RawFile | None = RawFile.temporary(None)
         self.codes: RawFile | None = RawFile.temporary(None)
         self.texts: dict[str, int] = {}
-        self.points = self.commas = False  # whether numbers were written like 1.5, like 1,5
+        self.style: Style | None = None  # of the numbers so far, once they show one
         self.first_text: tuple[int, str] | None = None
         self.n = 0
 
     def add(self, values: np.ndarray, decimal_comma: bool) -> None:
         """Values as `Table` has them."""
         numbers = values if values.dtype != object else self._parsed(values, decimal_comma)
-        if self.first_text is not None or (self.points and self.commas):
+        if self.first_text is not None:
             self.numbers = None
         if self.numbers is not None:
             self.numbers.write(np.ascontiguousarray(numbers))
@@ -112,21 +115,18 @@ class _Column:
         return self.texts.setdefault(text, len(self.texts))
 
     def _parsed(self, values: np.ndarray, decimal_comma: bool) -> np.ndarray:
-        numbers = np.full(len(values), np.nan)
+        """Numbers in the style of the rows before, as far as these have shown one."""
         if self.numbers is None:
-            return numbers
-        for i, text in enumerate(values):
-            if text is None:
-                continue
-            if is_number(text):
-                numbers[i] = float(text)
-                self.points |= "." in text
-            elif decimal_comma and is_number(text, ","):
-                numbers[i] = float(text.replace(",", "."))
-                self.commas = True
-            elif self.first_text is None:
-                self.first_text = (self.n + i, text)
-        return numbers
+            return np.full(len(values), np.nan)
+        found = read_numbers(values, decimal_comma=decimal_comma)
+        shows = not found.style.plain or any("." in text for text in values if text is not None)
+        if self.style is None or (self.style.plain and found.style.point == "."):
+            self.style = found.style if shows else self.style
+        elif shows and found.style != self.style:
+            found = read_as(values, self.style)
+        if found.wrong is not None:
+            self.first_text = (self.n + found.wrong, values[found.wrong])
+        return found.numbers
 
     def load(self, rows: np.ndarray | None) -> np.ndarray:
         if self.numbers is not None:

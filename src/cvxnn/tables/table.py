@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import csv
 import difflib
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
+from cvxnn.tables.numerals import Reading, Style, is_number, present, read_as, read_numbers
+
 MISSING = frozenset(
     {"", "?", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "<na>", "nil", "missing"}
 )
 _CELL_BYTES = 10  # of a file, for each cell that is read: a cell takes a hundred bytes of memory
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 
 
 class TableError(ValueError):
@@ -37,8 +37,10 @@ class Table:
         Those of a large table are in files and loaded when asked for (see `spilling`).
     source : the name of the table in messages.
     row_numbers : the numbers of the rows in the file; None for 1, 2, ...
-    decimal_comma : whether texts such as 1,5 are numbers, in columns without decimal points.
+    decimal_comma : whether 1,500 is rather 1.5 than 1500, as in files that are not separated by
+        commas.
     notes : what was done to make sense of the file, in words.
+    kinds : what a frame has said of a column: "category", "boolean" or "date".
     """
 
     columns: Mapping[str, np.ndarray]
@@ -46,12 +48,11 @@ class Table:
     row_numbers: np.ndarray | None = None
     decimal_comma: bool = False
     notes: tuple[str, ...] = ()
-    _known: dict[str, tuple[np.ndarray, int | None]] = field(
-        default_factory=dict, init=False, repr=False
-    )  # columns that `_parsed` has already parsed
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    _known: dict[str, Reading] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.in_files:
+        if not isinstance(self.columns, dict):
             return
         for name, values in self.columns.items():
             if not isinstance(values, np.ndarray) or values.dtype not in (object, np.float64):
@@ -60,14 +61,14 @@ class Table:
                 raise ValueError(f"column {name!r} has shape {values.shape}, not ({len(self)},)")
 
     def __len__(self) -> int:
-        if self.in_files:
+        if not isinstance(self.columns, dict):
             return self.columns.n_rows  # type: ignore[attr-defined]
         return len(next(iter(self.columns.values()))) if self.columns else 0
 
     @property
     def in_files(self) -> bool:
-        """Whether columns are loaded when asked for."""
-        return not isinstance(self.columns, dict)
+        """Whether the columns are in files, because they are too large for the memory."""
+        return getattr(self.columns, "in_files", False)
 
     @property
     def names(self) -> list[str]:
@@ -81,10 +82,10 @@ class Table:
         """Some of the rows, which keep their numbers."""
         numbers = np.arange(len(self)) + 1 if self.row_numbers is None else self.row_numbers
         columns: Mapping[str, np.ndarray]
-        if self.in_files:
-            columns = self.columns.select(rows)  # type: ignore[attr-defined]
-        else:
+        if isinstance(self.columns, dict):
             columns = {name: values[rows] for name, values in self.columns.items()}
+        else:
+            columns = self.columns.select(rows)  # type: ignore[attr-defined]
         return replace(self, columns=columns, row_numbers=numbers[rows])
 
     def column(self, name: str) -> np.ndarray:
@@ -108,57 +109,77 @@ class Table:
 
     def first_text(self, name: str) -> int | None:
         """The first row whose value is neither missing nor a number."""
-        return self._parsed(name)[1]
+        return self.reading(name).wrong
 
-    def _parsed(self, name: str) -> tuple[np.ndarray, int | None]:
-        """The numbers of a column, NaN where a value is not a number, and the first row with a
-        text."""
+    def reading(self, name: str) -> Reading:
+        """The column as numbers, in the style that most of its texts are written in."""
         values = self.column(name)
         if values.dtype != object:
-            return values, None
-        if name not in self._known:
-            point = "," if self.has_decimal_commas(name) else "."
-            numbers, first = np.full(len(values), np.nan), None
-            for i, text in enumerate(values):
-                if text is not None and is_number(text, point):
-                    numbers[i] = float(text.replace(point, "."))
-                elif text is not None and first is None:
-                    first = i
-            if self.in_files:  # what is loaded is not kept
-                return numbers, first
-            self._known[name] = numbers, first
-        return self._known[name]
-
-    def has_decimal_commas(self, name: str) -> bool:
-        """Whether numbers of the column are written like 1,5."""
-        values = self.column(name)
-        if not self.decimal_comma or values.dtype != object:
-            return False
-        texts = [text for text in values if text is not None]
-        return any("," in text and is_number(text, ",") for text in texts) and not any(
-            "." in text and is_number(text) for text in texts
-        )
+            return Reading(values)
+        if name in self._known:
+            return self._known[name]
+        quick = getattr(self.columns, "numbers", None)  # columns that are not texts yet
+        found = None if quick is None else quick(name)
+        if found is None:
+            found = read_numbers(values, decimal_comma=self.decimal_comma)
+        if not self.in_files:  # what is loaded is not kept
+            self._known[name] = found
+        return found
 
     def missing(self, name: str) -> np.ndarray:
-        values = self.column(name)
-        if values.dtype == object:
-            return np.array([value is None for value in values], dtype=bool)
-        return np.isnan(values)
+        """Which values are missing: among numbers, words such as n.v. are as well."""
+        found = self.reading(name)
+        return np.isnan(found.numbers) if found.wrong is None else self.empty(name)
 
-    def numbers(self, name: str) -> np.ndarray:
-        """The column as numbers, NaN where missing; infinity and other texts are refused."""
-        numbers, wrong = self._parsed(name)
-        values = self.columns[name]
-        if wrong is not None:
-            raise TableError(f"{self.place(name, wrong)}: {short(values[wrong])} is not a number")
-        infinite = np.flatnonzero(np.isinf(numbers))
+    def empty(self, name: str) -> np.ndarray:
+        """Which values are missing whatever the column holds."""
+        values = self.column(name)
+        return ~present(values) if values.dtype == object else np.isnan(values)
+
+    def numbers(
+        self, name: str, style: Style | None = None, missing: tuple[str, ...] = ()
+    ) -> np.ndarray:
+        """The column as numbers, NaN where missing; infinity and other texts are refused.
+
+        style : how numbers were written in the rows that a model was trained on; another style is
+            taken if the column has one.
+        missing : texts that count as missing.
+        """
+        values, found = self.column(name), self._reading_in(name, style, missing)
+        if found.wrong is not None:
+            raise TableError(
+                f"{self.place(name, found.wrong)}: {short(values[found.wrong])} is not a number"
+            )
+        infinite = np.flatnonzero(np.isinf(found.numbers))
         if len(infinite):
             value = values[infinite[0]]
             raise TableError(
                 f"{self.place(name, infinite[0])}: {value} is not finite; leave the field empty if "
                 "the value is missing"
             )
-        return numbers
+        return found.numbers
+
+    def _reading_in(self, name: str, style: Style | None, missing: tuple[str, ...]) -> Reading:
+        values = self.column(name)
+        if style is None or values.dtype != object or (style.plain and not missing):
+            return self.reading(name)
+        found = read_as(values, style, missing)
+        if found.wrong is None:
+            return found
+        other = self.reading(name)
+        same_unit = other.style.unit in ("", style.unit) or not style.unit
+        return other if other.wrong is None and same_unit else found
+
+    def with_missing(self, words: Sequence[str]) -> Table:
+        """The table in which further words, or numbers, stand for missing values."""
+        if not words:
+            return self
+        folded = frozenset(str(word).strip().casefold() for word in words)
+        codes = [float(word) for word in folded if is_number(word)]
+        columns: Mapping[str, np.ndarray] = Emptied(self.columns, folded, tuple(codes))
+        if isinstance(self.columns, dict):
+            columns = dict(columns)
+        return replace(self, columns=columns)
 
     def texts(self, name: str) -> np.ndarray:
         """The column as texts, None where missing; whole numbers have no decimal point."""
@@ -171,6 +192,46 @@ class Table:
     def place(self, name: str, index: int) -> str:
         """Where a value is, for messages."""
         return f"{self.source}, column {name!r}, row {self.row(index)}"
+
+
+class Emptied(Mapping[str, np.ndarray]):
+    """Columns in which words or numbers stand for missing values."""
+
+    def __init__(
+        self,
+        columns: Mapping[str, np.ndarray],
+        words: frozenset[str],
+        codes: tuple[float, ...],
+    ) -> None:
+        self._columns, self._words, self._codes = columns, words, codes
+        self.in_files = getattr(columns, "in_files", False)
+        self.n_rows = getattr(columns, "n_rows", 0)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        values = self._columns[name]
+        if values.dtype != object:
+            return np.where(np.isin(values, self._codes), np.nan, values)
+        empty = {text for text in set(values.tolist()) if self._stands_for_missing(text)}
+        if not empty:
+            return values
+        return np.array([None if text in empty else text for text in values], dtype=object)
+
+    def _stands_for_missing(self, text: str | None) -> bool:
+        if text is None:
+            return False
+        return text.casefold() in self._words or (is_number(text) and float(text) in self._codes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def select(self, rows: np.ndarray | slice) -> Emptied:
+        return Emptied(self._columns.select(rows), self._words, self._codes)  # type: ignore[attr-defined]
 
 
 def number_text(value: float) -> str:
@@ -220,12 +281,6 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     return repr(float(value)) if isinstance(value, (float, np.floating)) else str(value)
-
-
-def is_number(text: str, point: str = ".") -> bool:
-    """Whether a text is a number. Not what float() takes, which includes 1_000 and nan."""
-    plain = text if point == "." else text.replace(".", " ").replace(point, ".")
-    return _NUMBER.fullmatch(plain) is not None
 
 
 def text_or_missing(cell: str) -> str | None:
