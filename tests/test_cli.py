@@ -308,8 +308,9 @@ def test_guesses_can_be_changed(run, files):
     command = ("messy.csv", "--target", "grade", "--drop", "value", *TRAINING, "-o", "new.cvxnn")
     guessed = run("fit", *command)
     assert guessed.exit_code == 0, guessed.output
+    warned = [line for line in guessed.stderr.splitlines() if line.startswith("warning: ")]
     for text in ("'customer_id' looks like", "'grade' has 4 different", "as month day year"):
-        assert f"warning: column {text}" in guessed.stderr.replace("'grade'", "column 'grade'")
+        assert any(text in line for line in warned)
     changes = ("--task", "regression", "--use", "customer_id", "--na", "-999", "--day-first")
     told = run("fit", *command, *changes, "--categorical", "b")
     assert told.exit_code == 0, told.output
