@@ -526,6 +526,7 @@ COLUMNS = {
     "a word for missing values among numbers": fits(
         "column 'b': 'unknown' counts as missing among numbers, in 1 row",
         with_cell("b", 9, "unknown"),
+        options="--holdout 0",
     ),
     "a text among numbers": fits(
         "column 'b' is read as numbers, 97.5 % of its values are; others count as missing: 'lots' "
@@ -1070,7 +1071,7 @@ PYTHON = {
         ValueError,
         "the table, column 'a': values of type list cannot be used; make a column of each part",
     ),
-    "two columns of one name": Call(
+    "a frame with two columns of one name": Call(
         lambda: Model.fit(pd.DataFrame(X, columns=["a", "a"]), "a"),
         ValueError,
         "the table has more than one column 'a': rename one of them",

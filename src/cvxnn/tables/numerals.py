@@ -24,7 +24,7 @@ _ENOUGH = 1000  # cells that show whether a column is of numbers at all
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _SYMBOL = r"[$€£¥₹₽₩₺₪฿₫₴]"
-_CODE = r"(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|BRL|MXN|ZAR)"
+_CODE = r"(?:USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|BRL|MXN)"
 _DRESSED = re.compile(
     rf"(?P<open>\()?\s*(?P<sign>[-+−])?\s*(?P<before>(?:[A-Z]{{1,2}})?{_SYMBOL}|{_CODE})?\s*"
     r"(?P<inner>[-+−])?(?P<body>\d[\d.,'’ ]*|[.,]\d+)(?P<power>[eE][+-]?\d+)?\s*"
