@@ -359,6 +359,10 @@ def test_measures_of_classes_are_those_of_scikit_learn(classifier, weighted):
         "accuracy": metrics.accuracy_score(truth, predicted, **given),
         "balanced accuracy": metrics.balanced_accuracy_score(truth, predicted, **given),
         "log-loss": metrics.log_loss(truth, probabilities, **given),
+        "ROC AUC": metrics.roc_auc_score(truth, probabilities[:, 1], **given),
+        "average precision": metrics.average_precision_score(
+            truth == "yes", probabilities[:, 1], **given
+        ),
     }
     assert {name: m.value for name, m in found.items()} == pytest.approx(expected)
     shares = np.array(
@@ -877,7 +881,8 @@ def test_networks_without_neurons():
 def test_scores_that_are_no_probabilities():
     model = cvxnn.ReLUClassifier(n_patterns=8, tol=1e-2, loss="squared").fit(X, two(X))
     contents = contents_of(model, X, two(X))
-    assert [m.name for m in contents.results[0].measures] == ["accuracy", "balanced accuracy"]
+    names = [m.name for m in contents.results[0].measures]
+    assert names == ["accuracy", "balanced accuracy", "ROC AUC", "average precision"]
     assert contents.columns.loss == "share of wrong classes"
     assert "probabilities need loss='log'" in Tree(page_of(contents)).text
 

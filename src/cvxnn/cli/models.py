@@ -253,10 +253,13 @@ def _write_report(
     console: Console, loaded: Model, model: Path, table: Table, output: Path, title: str | None
 ) -> int:
     """Write the page; the number of rows it is about."""
+    from cvxnn.cli.reproducing import command_of
     from cvxnn.reports import report
 
+    command = None
     try:
         rows, held_out = loaded.training_rows(table), loaded.held_out_rows(table)
+        command = command_of(loaded, table)
     except TableError:  # another table, which needs the same columns
         console.note(f"{table.source} is not the table that the model was trained on")
         table = table.with_missing(loaded.encoder.na)
@@ -284,5 +287,7 @@ def _write_report(
             feature_names=loaded.encoder.features,
             notes="\n\n".join(loaded.notes) or None,
             facts=facts,
+            columns=[one.name for one in loaded.encoder.columns for _ in one.features],
+            command=command,
         )
     return len(y)

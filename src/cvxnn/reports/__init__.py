@@ -32,6 +32,9 @@ def report(
     feature_names: Sequence[object] | None = None,
     notes: str | None = None,
     facts: Iterable[tuple[object, object]] = (),
+    columns: Sequence[object] | None = None,
+    command: str | None = None,
+    baselines: bool = True,
 ) -> Path:
     """Write a report on a fitted estimator: one HTML file that needs nothing else.
 
@@ -51,6 +54,12 @@ def report(
     feature_names : names of the columns; None for those of the fit, or of X.
     notes : text to show on the page; empty lines separate paragraphs.
     facts : further (label, value) pairs for the section on how to reproduce the model.
+    columns : for each feature the name of the column of a table that it was made from, where
+        several may come from one, such as those of a category; their importance is then that of
+        the columns.
+    command : the command line that trains the model, to be shown.
+    baselines : train a logistic or linear regression and boosted trees on the same rows, and show
+        their scores beside those of the network.
 
     Returns
     -------
@@ -70,6 +79,9 @@ def report(
         feature_names=feature_names,
         notes=notes,
         facts=facts,
+        columns=columns,
+        command=command,
+        baselines=baselines,
     )
     write_atomically(path, page_of(contents).encode("utf-8"))
     return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from inspect import Parameter, signature
 
@@ -24,8 +24,18 @@ from cvxnn.reports.claims import Claims, claims_of, is_gated
 from cvxnn.reports.importance import Columns, Neurons
 from cvxnn.reports.measures import Baseline, Calibration, Confusion, Measure, Residuals
 from cvxnn.reports.program import Program
-from cvxnn.reports.samples import Sample, check_estimator, column_names, take_sample, target_names
+from cvxnn.reports.ranking import Ranking, rankings
+from cvxnn.reports.rivals import Rivals, rivals_of
+from cvxnn.reports.samples import (
+    Sample,
+    check_estimator,
+    column_names,
+    groups_of,
+    take_sample,
+    target_names,
+)
 from cvxnn.solvers.results import Progress
+from cvxnn.validation import check_flag
 
 TRAINING, GIVEN, HELD_OUT = "Training rows", "Rows given", "Held-out rows"
 MAX_STEPS = 300  # records of the solver's history that are drawn
@@ -74,6 +84,7 @@ class Result:
     measures: tuple[Measure, ...]
     confusion: Confusion | None = None
     calibration: Calibration | None = None
+    rankings: tuple[Ranking, ...] = ()
     residuals: tuple[Residuals, ...] = ()
 
 
@@ -105,10 +116,12 @@ class Contents:
     choice: Choice | None
     results: tuple[Result, ...]
     baseline: str
+    rivals: Rivals | None  # only where the rows are those of the training
     columns: Columns
     neurons: Neurons
     notes: str | None
     facts: tuple[tuple[str, str], ...]
+    command: str | None
     parameters: tuple[tuple[str, str, bool], ...]  # name, value, whether it is the default
     versions: tuple[tuple[str, str], ...]
     snippet: str
@@ -125,6 +138,9 @@ def contents_of(
     feature_names: Sequence[object] | None = None,
     notes: str | None = None,
     facts: Iterable[tuple[object, object]] = (),
+    columns: Sequence[object] | None = None,
+    command: str | None = None,
+    baselines: bool = True,
 ) -> Contents:
     """Compute all that a report shows; arguments as for `report`."""
     check_estimator(estimator)
@@ -142,6 +158,9 @@ def contents_of(
     else:
         outputs = target_names(estimator, y)
     baseline = Baseline.of(sample, len(classes))
+    rivals = None
+    if program.agrees and check_flag(baselines, "baselines"):
+        rivals = rivals_of(list(samples.values()), len(classes))
     network = estimator.network_
     last = list(samples)[-1]
     name = type(estimator).__name__
@@ -167,9 +186,13 @@ def contents_of(
         steps=_steps([r for r in estimator.history_ if isinstance(r, Progress)]),
         rounds=tuple(r for r in estimator.history_ if isinstance(r, Round)),
         choice=_choice(estimator),
-        results=_results(estimator, samples, classes, outputs, baseline),
+        results=_results(estimator, samples, classes, outputs, baseline, rivals),
+        rivals=rivals,
+        command=command,
         baseline=_baseline_in_words(baseline, classes, label),
-        columns=importance.important_columns(estimator, sample, samples[last], last, names),
+        columns=importance.important_columns(
+            estimator, sample, samples[last], last, groups_of(names, columns)
+        ),
         neurons=importance.largest_neurons(
             estimator, sample, program.neuron_sizes, names, _output_names(classes, outputs)
         ),
@@ -201,25 +224,37 @@ def _results(
     classes: tuple[str, ...],
     outputs: tuple[str, ...],
     baseline: Baseline,
+    rivals: Rivals | None,
 ) -> tuple[Result, ...]:
-    found = []
-    for label, sample in samples.items():
+    likely = bool(classes) and targets_of(estimator).has_probabilities
+
+    def measured(sample: Sample) -> tuple[Measure, ...]:
         if classes:
-            likely = targets_of(estimator).has_probabilities
+            return measures.classification_measures(sample, baseline, likely)
+        return measures.regression_measures(sample, baseline, outputs)
+
+    found = []
+    for k, (label, sample) in enumerate(samples.items()):
+        others = [] if rivals is None else [(one.name, one.samples[k]) for one in rivals.models]
+        scores = measured(sample)
+        beside = zip(*(measured(other) for _, other in others), strict=True)
+        if others:
+            scores = tuple(
+                replace(one, rivals=tuple(other.value for other in rest))
+                for one, rest in zip(scores, beside, strict=True)
+            )
+        result = Result(label, len(sample), scores)
+        if classes:
             kept = measures.frequent_classes(next(iter(samples.values())), len(classes))
-            found.append(
-                Result(
-                    label,
-                    len(sample),
-                    measures.classification_measures(sample, baseline, likely),
-                    measures.confusion(sample, classes, kept),
-                    measures.calibration(sample) if likely else None,
-                )
+            result = replace(
+                result,
+                confusion=measures.confusion(sample, classes, kept),
+                calibration=measures.calibration(sample) if likely else None,
+                rankings=rankings(sample, classes, others),
             )
         else:
-            scores = measures.regression_measures(sample, baseline, outputs)
-            pictures = measures.residuals(sample, outputs)
-            found.append(Result(label, len(sample), scores, residuals=pictures))
+            result = replace(result, residuals=measures.residuals(sample, outputs))
+        found.append(result)
     return tuple(found)
 
 

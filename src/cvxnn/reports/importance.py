@@ -14,7 +14,7 @@ from cvxnn.estimators.targets import predicted_classes, targets_of
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.patterns import activation_bits
 from cvxnn.reports.measures import SEED, log_loss, some_rows
-from cvxnn.reports.samples import Sample
+from cvxnn.reports.samples import Group, Sample
 
 MAX_COLUMNS, MAX_NEURONS = 15, 12  # shown in a table
 MAX_SHUFFLED, MAX_ROWS, N_SHUFFLES = 100, 1000, 5  # columns to shuffle, rows, repetitions
@@ -27,7 +27,8 @@ N_TOP = 3  # columns named for a neuron
 @dataclass(frozen=True)
 class Column:
     """rise : how much the loss rises when the column is shuffled, the mean over the shuffles.
-    weight : sum over neurons of |W1| ||W2||_1 for a step of one standard deviation."""
+    weight : sum over neurons of |W1| ||W2||_1 for a step of one standard deviation, of all features
+        that were made from the column at once."""
 
     name: str
     rise: float
@@ -36,8 +37,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """The most important columns.
+    """The most important columns of the table.
 
+    n_features : how many numbers the network takes, which are more than the columns where these
+        hold categories.
     loss : the loss that rises, in words.
     n_columns, n_shuffled : how many columns there are, and how many were shuffled; if there are
         many, these are the columns with the largest weights.
@@ -51,6 +54,7 @@ class Columns:
     n_rows: int
     n_given: int
     of: str
+    n_features: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,7 @@ def important_columns(
     sample: Sample,
     fresh: Sample,
     of: str,
-    names: Sequence[str],
+    groups: Sequence[Group],
 ) -> Columns:
     """Columns are shuffled among the `fresh` rows; their spreads are those of `sample`."""
     network = estimator.network_
@@ -92,19 +96,27 @@ def important_columns(
         target_spread = column_spread(sample.y)
         target_spread[target_spread == 0] = 1.0
     second = np.abs(network.W2 / target_spread).sum(axis=1)
-    weights = (second @ np.abs(network.W1)) * column_spread(sample.X)
+    every = (second @ np.abs(network.W1)) * column_spread(sample.X)
+    weights = np.array([every[list(group.places)].sum() for group in groups])
     candidates = np.sort(np.argsort(-weights, kind="stable")[:MAX_SHUFFLED])
     room = MAX_ENTRIES // (network.n_neurons + network.n_outputs)
     rows = some_rows(len(fresh), min(max(room, 100), MAX_ROWS))
     loss, label = _loss(estimator, fresh.y[rows], target_spread)
-    rises = _rises(network, fresh.X[rows], candidates, loss)
+    rises = _rises(network, fresh.X[rows], [groups[k].places for k in candidates], loss)
     found = [
-        Column(names[k], float(rise), float(weights[k]))
+        Column(groups[k].name, float(rise), float(weights[k]))
         for k, rise in zip(candidates, rises, strict=True)
     ]
     found.sort(key=lambda column: (-column.rise, -column.weight))
     return Columns(
-        tuple(found[:MAX_COLUMNS]), label, len(names), len(candidates), len(rows), len(fresh), of
+        tuple(found[:MAX_COLUMNS]),
+        label,
+        len(groups),
+        len(candidates),
+        len(rows),
+        len(fresh),
+        of,
+        network.n_features,
     )
 
 
@@ -134,10 +146,14 @@ def _loss(
 
 
 def _rises(
-    network: TwoLayerNetwork, X: Matrix, columns: np.ndarray, loss: Callable[[np.ndarray], float]
+    network: TwoLayerNetwork,
+    X: Matrix,
+    columns: Sequence[tuple[int, ...]],
+    loss: Callable[[np.ndarray], float],
 ) -> np.ndarray:
-    """The mean rise of the loss for each column. A step in one column changes the inputs of the
-    neurons by that step times its weights, so no product with X is needed again."""
+    """The mean rise of the loss for each column, given by the places of its features, which are
+    shuffled together. A step in one column changes the inputs of the neurons by that step times
+    its weights, so no product with X is needed again."""
     rng = np.random.default_rng(SEED)
     orders = [rng.permutation(X.shape[0]) for _ in range(N_SHUFFLES)]
     gates = network.gates if isinstance(network, GatedReLUNetwork) else None
@@ -154,12 +170,12 @@ def _rises(
 
     before = value(inputs, switches)
     rises = np.zeros(len(columns))
-    for i, k in enumerate(columns):
-        column = X[:, [k]] if isinstance(X, np.ndarray) else X[:, [k]].toarray()
+    for i, places in enumerate(map(list, columns)):
+        column = X[:, places] if isinstance(X, np.ndarray) else X[:, places].toarray()
         for order in orders:
             step = column[order] - column
-            moved = inputs + step * network.W1[:, k]
-            on = moved if gates is None else switches + step * gates[k]
+            moved = inputs + step @ network.W1[:, places].T
+            on = moved if gates is None else switches + step @ gates[places]
             rises[i] += (value(moved, on) - before) / N_SHUFFLES
     return rises
 

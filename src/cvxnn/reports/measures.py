@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cvxnn.estimators.targets import log_probabilities
+from cvxnn.reports.ranking import areas
 from cvxnn.reports.samples import Sample
 
 SEED = 0  # for the choice of rows where there are too many to show
@@ -20,7 +21,8 @@ N_BINS, MAX_RESIDUAL_BINS = 10, 24
 
 @dataclass(frozen=True)
 class Measure:
-    """A score, and that of the constant model for the first sample of the report.
+    """A score, that of the constant model for the first sample of the report, and those of its
+    rivals.
 
     unit : "share", "ratio" (of a size near 1), or "number".
     output : the target it belongs to, if there are several.
@@ -31,6 +33,7 @@ class Measure:
     baseline: float
     unit: str = "number"
     output: str | None = None
+    rivals: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +116,9 @@ def classification_measures(
         found.append(
             Measure("log-loss", log_loss(sample.scores, y, weight), -_mean(constant, weight))
         )
+    roc, precision, share = areas(sample)
+    found.append(Measure("ROC AUC", roc, roc if np.isnan(roc) else 0.5, "ratio"))
+    found.append(Measure("average precision", precision, share, "ratio"))
     return tuple(found)
 
 

@@ -73,12 +73,21 @@ def _header(contents: Contents, sections: Sequence[tuple[str, str]]) -> Markup:
         element("h1", name_of(contents.title, MAX_TITLE)),
         element(
             "p",
-            f"A two-layer {kind} for {task}: {count(contents.n_columns, 'column')}, {rows}.",
+            f"A two-layer {kind} for {task}: {_columns(contents)}, {rows}.",
             class_="lead",
         ),
         tiles(contents),
         element("nav", element("ul", *links), aria_label="Sections"),
     )
+
+
+def _columns(contents: Contents) -> str:
+    """What the network takes: columns, and features where these are more."""
+    n_columns = contents.columns.n_columns
+    columns = count(n_columns, "column")
+    if n_columns == contents.n_columns:
+        return columns
+    return f"{columns} with {contents.n_columns:,} features"
 
 
 def _section(key: str, heading: str, body: Markup) -> Markup:

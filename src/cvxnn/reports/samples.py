@@ -142,6 +142,26 @@ def column_names(
     return tuple(f"x{k}" for k in range(d))
 
 
+@dataclass(frozen=True)
+class Group:
+    """A column of a table: its name, and the places of the features that were made from it."""
+
+    name: str
+    places: tuple[int, ...]
+
+
+def groups_of(names: Sequence[str], columns: Sequence[object] | None) -> tuple[Group, ...]:
+    """The columns that features come from; by default every feature is a column of its own."""
+    if columns is None:
+        return tuple(Group(name, (k,)) for k, name in enumerate(names))
+    if len(columns) != len(names):
+        raise ValueError(f"columns must name one for each of {len(names)} features")
+    places: dict[str, list[int]] = {}
+    for k, column in enumerate(columns):
+        places.setdefault(str(column), []).append(k)
+    return tuple(Group(name, tuple(found)) for name, found in places.items())
+
+
 def target_names(estimator: NetworkEstimator, y: ArrayLike) -> tuple[str, ...]:
     """The names of a regression's outputs: those of y if it is a frame or a series."""
     C = estimator.network_.n_outputs

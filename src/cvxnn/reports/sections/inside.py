@@ -20,6 +20,11 @@ def columns(contents: Contents) -> Markup:
         f"the rise of the {columns.loss} when the values of a column are shuffled among {rows}, "
         f"the mean of {N_SHUFFLES} shuffles with a fixed seed."
     )
+    if columns.n_features > columns.n_columns:
+        shuffled += (
+            f" The {columns.n_features:,} features of the network come from {columns.n_columns:,} "
+            "columns of the table; those of one column are shuffled together."
+        )
     if columns.n_shuffled < columns.n_columns:
         shuffled += f" Only the {columns.n_shuffled} with the largest weights were shuffled."
     unit = "the outputs" if contents.classes else "the target, in standard deviations,"
@@ -80,13 +85,13 @@ def neurons(contents: Contents) -> Markup:
             element(
                 "tr",
                 element("th", str(rank), scope="row"),
-                metered(percent(neuron.share), neuron.share, neurons.shown[0].share, "c"),
-                metered(percent(neuron.on), neuron.on, 1.0, "a"),
-                element("td", output, class_="left nowrap"),
+                metered(percent(neuron.share), neuron.share, neurons.shown[0].share, "c", "size"),
+                metered(percent(neuron.on), neuron.on, 1.0, "a", "on"),
+                element("td", output, class_="left nowrap", data_name="output"),
                 element("td", join(*parts, by=", "), class_="left words"),
             )
         )
-    table = table_of(["", "size", "on", "output", "columns"], body, left=2)
+    table = table_of(["", "size", "on", "output", "columns"], body, left=2, css="wordy")
     return join(
         element("p", *text),
         scrolling(table, "Neurons"),

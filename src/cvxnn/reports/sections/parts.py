@@ -13,7 +13,9 @@ def figure(title: str, key: Markup | None, drawing: Markup) -> Markup:
     return element("figure", element("figcaption", title), key, drawing)
 
 
-def table_of(heads: Sequence[str], rows: Sequence[Markup], left: int = 0) -> Markup:
+def table_of(
+    heads: Sequence[str], rows: Sequence[Markup], left: int = 0, css: str | None = None
+) -> Markup:
     """`left` is the number of last columns that hold words, which are aligned to the left."""
     cells = [
         element(
@@ -27,14 +29,15 @@ def table_of(heads: Sequence[str], rows: Sequence[Markup], left: int = 0) -> Mar
         "table",
         element("thead", element("tr", *cells)),
         element("tbody", *rows),
+        class_=css,
     )
 
 
-def metered(words: str, value: float, largest: float, css: str) -> Markup:
-    """A cell with a number and a bar, which is full for the largest number."""
-    return element(
-        "td", words, meter(value / largest if largest > 0 else 0.0, css), class_="nowrap"
-    )
+def metered(words: str, value: float, largest: float, css: str, name: str | None = None) -> Markup:
+    """A cell with a number and a bar, which is full for the largest number. The name is shown where
+    there is no room for the head of the table."""
+    bar = meter(value / largest if largest > 0 else 0.0, css)
+    return element("td", words, bar, class_="nowrap", data_name=name)
 
 
 def scrolling(table: Markup, label: str) -> Markup:

@@ -1,14 +1,14 @@
-"""How good predictions are: confusions, residuals, calibration."""
+"""How good predictions are: confusions, rankings, residuals, calibration."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from cvxnn.reports.charts import Plot, Scale
+from cvxnn.reports.charts import Plot, Scale, legend
 from cvxnn.reports.contents import Contents
 from cvxnn.reports.markup import Markup, element, join, name_of, shorten
 from cvxnn.reports.measures import MAX_POINTS, N_BINS, Calibration, Confusion, Residuals
-from cvxnn.reports.numbers import MISSING, count, number, percent
+from cvxnn.reports.numbers import MISSING, count, number, percent, ratio
 from cvxnn.reports.sections.parts import and_more, figure, lower, scrolling
 
 _DEPTHS = 6  # shades of the colour of a cell in a matrix
@@ -34,7 +34,54 @@ def predictions(contents: Contents) -> Markup:
     ]
     K = len(first.classes)  # only small matrices fit side by side, and fewer on paper
     layout = "columns" if K <= 4 else "matrices" if K <= 10 else None
-    return join(element("p", text), element("div", *tables, class_=layout))
+    return join(element("p", text), element("div", *tables, class_=layout), _ranked(contents))
+
+
+def _ranked(contents: Contents) -> Markup | None:
+    """How well rows are put in order, on the last of the rows: those held out, if there are any."""
+    result = contents.results[-1]
+    if not result.rankings:
+        return None
+    rankings, two = result.rankings, len(contents.classes) == 2
+    css = ["a", "b", "c"][: len(rankings)]
+    text: list[object] = ["The curves go through all thresholds on the output for "]
+    text += ["the class ", name_of(contents.classes[1])] if two else ["a class, against all others"]
+    text.append(". Better is up and to the left in the first, up and to the right in the second.")
+    if not two and len(contents.classes) > len(rankings):
+        text.append(f" Shown are the {count(len(rankings), 'class', 'classes')} with most rows.")
+    roc = Plot(
+        Scale(0.0, 1.0),
+        Scale(0.0, 1.0),
+        x_label="false positive rate",
+        y_label="true positive rate",
+        height=270,
+    )
+    roc.line([0, 1], [0, 1], "ideal")
+    precision = Plot(
+        Scale(0.0, 1.0), Scale(0.0, 1.0), x_label="recall", y_label="precision", height=270
+    )
+    if two:
+        precision.line([0, 1], [rankings[0].share] * 2, "ideal")
+    for one, colour in zip(reversed(rankings), reversed(css), strict=True):  # the network on top
+        roc.line(one.roc.x, one.roc.y, colour)
+        precision.line(one.precision.x, one.precision.y, colour)
+    where = lower(result.label)
+    figures = []
+    for title, plot, curves in (
+        (f"ROC curve, {where}", roc, [one.roc for one in rankings]),
+        (f"Precision and recall, {where}", precision, [one.precision for one in rankings]),
+    ):
+        named = [
+            (f"line {colour}", f"{shorten(one.name, 24)} {ratio(curve.area)}")
+            for one, curve, colour in zip(rankings, curves, css, strict=True)
+        ]
+        areas = ", ".join(name for _, name in named)
+        figures.append(figure(title, legend(*named), plot.svg(f"{title}; areas: {areas}.")))
+    return join(
+        element("h3", "Ranking"),
+        element("p", *text),
+        element("div", *figures, class_="figures"),
+    )
 
 
 def _matrix(label: str, confusion: Confusion) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cvxnn.reports.contents import Contents
-from cvxnn.reports.markup import Markup, element, join, shorten
+from cvxnn.reports.markup import Markup, clean, element, join, shorten
 from cvxnn.reports.sections.parts import and_more, facts_list
 
 MAX_FACTS, MAX_FACT = 50, 1000  # the number of facts, and the characters of each
@@ -29,7 +29,15 @@ def reproduce(contents: Contents) -> Markup:
             + ([("defaults", ", ".join(rest))] if rest else [])
             + [("alpha of the fit", repr(contents.alpha)), ("versions", versions)]
         ),
+        *_command(contents.command),
         element("h3", "In Python"),
         element("pre", element("code", contents.snippet), tabindex="0"),
     ]
     return join(*parts)
+
+
+def _command(command: str | None) -> list[Markup]:
+    if command is None:
+        return []
+    code = element("code", clean(command))
+    return [element("h3", "On the command line"), element("pre", code, tabindex="0")]

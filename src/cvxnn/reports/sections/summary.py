@@ -68,45 +68,66 @@ def _headline(result: Result) -> list[tuple[str, Measure, str]]:
 
 
 def summary(contents: Contents) -> Markup:
-    measures = contents.results[0].measures
     several = len(contents.outputs) > 1
     hidden = max(len(contents.outputs) - MAX_OUTPUTS, 0)
-    shown = len(measures) - 3 * hidden  # each target has three measures
-    groups = [
-        element("th", f"{result.label} ({result.n:,})", colspan=2, scope="colgroup", class_="group")
+    tables = [
+        scrolling(_measured(contents, result, hidden), f"Measures: {result.label}")
         for result in contents.results
     ]
-    heads = [element("th", name, scope="col") for name in ("model", "constant")]
-    rows = []
-    for k, measure in enumerate(measures[:shown]):
-        label: str = measure.name
-        if measure.output is not None:
-            label = join(name_of(measure.output), f": {measure.name}")
-        cells = []
-        for result in contents.results:
-            one = result.measures[k]
-            cells += [element("td", _value(one), class_="better"), element("td", _constant(one))]
-        rows.append(element("tr", element("th", label, scope="row", class_="name"), *cells))
-    table = element(
-        "table",
-        element(
-            "thead",
-            element("tr", element("th", "measure", scope="col", rowspan=2, class_="left"), *groups),
-            element("tr", *(heads * len(contents.results))),
-        ),
-        element("tbody", *rows),
-    )
-    remarks = [f"The constant model predicts {contents.baseline}."]
+    remarks = [f"The constant model predicts {contents.baseline}.", *_about_rivals(contents)]
     if several:
         remarks.append("The mean R² gives all targets the same weight.")
     if contents.weighted:
         remarks.append("Measures use the sample weights; pictures count every row once.")
     return join(
-        scrolling(table, "Measures"),
+        element("div", *tables, class_="columns measures"),
         and_more(hidden, "target"),
         element("p", " ".join(remarks), class_="more"),
         _notes(contents.notes),
     )
+
+
+def _measured(contents: Contents, result: Result, hidden: int) -> Markup:
+    """The measures of the network on some rows, beside those of simpler models."""
+    rivals = [] if contents.rivals is None else [one.name for one in contents.rivals.models]
+    heads = ["", "network", *rivals, "constant"]
+    rows = []
+    for measure in result.measures[: len(result.measures) - 3 * hidden]:  # three for each target
+        label: str = measure.name
+        if measure.output is not None:
+            label = join(name_of(measure.output), f": {measure.name}")
+        others = [_FORMATS[measure.unit](value) for value in measure.rivals]
+        rows.append(
+            element(
+                "tr",
+                element("th", label, scope="row", class_="name"),
+                element("td", _value(measure), class_="better"),
+                *(element("td", text) for text in (*others, _constant(measure))),
+            )
+        )
+    return element(
+        "table",
+        element("caption", f"{result.label} ({result.n:,})"),
+        element("thead", element("tr", *(element("th", name, scope="col") for name in heads))),
+        element("tbody", *rows),
+    )
+
+
+def _about_rivals(contents: Contents) -> list[str]:
+    rivals = contents.rivals
+    if rivals is None or not rivals.models:
+        return []
+    kind = "A logistic regression" if contents.classes else "A linear regression"
+    trees = " and boosted trees" if len(rivals.models) > 1 else ""
+    rows = "the same rows"
+    if rivals.n_rows < rivals.n_given:
+        rows = f"{rivals.n_rows:,} of the {rivals.n_given:,} training rows"
+    text = f"{kind}{trees} of scikit-learn, with default settings, are trained on {rows}."
+    if not trees:
+        text = text.replace(" are trained", " is trained")
+    if len(contents.results) == 1:
+        text += " Scores on rows that models were trained on favour those that fit them closely."
+    return [text]
 
 
 def _notes(notes: str | None) -> Markup | None:
