@@ -23,7 +23,7 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 
-myst_enable_extensions = ["amsmath", "deflist", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 default_role = "code"
@@ -52,11 +52,13 @@ html_static_path = ["_static"]
 html_css_files = ["cvxnn.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"**": ["globaltoc.html"]}
+html_sidebars = {"**": ["search-field.html", "globaltoc.html"]}
 html_theme_options = {
     "logo": {"text": "cvxnn"},
     "navbar_center": [],
     "navbar_end": ["theme-switcher"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "navbar_persistent": [],  # the search is in the column on the left
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],

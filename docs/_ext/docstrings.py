@@ -44,7 +44,39 @@ def choices(lines: list[str]) -> Iterator[str]:
         yield f"  - ``{name}``: {escape(' '.join(text))}"
 
 
-def convert(lines: list[str]) -> Iterator[str]:
+def types_of(obj: Any) -> dict[str, str]:
+    """The types and defaults of the parameters of a function or class, by their names."""
+    try:
+        parameters = inspect.signature(obj).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: kind for name, one in parameters.items() if (kind := type_of(one))}
+
+
+def type_of(parameter: inspect.Parameter) -> str:
+    """What a parameter may be, as it is annotated, and its default if that is a plain value."""
+    if parameter.annotation is parameter.empty:
+        return ""
+    annotation = parameter.annotation
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    value = parameter.default
+    if text and (value is None or isinstance(value, (bool, int, float, str))):
+        text += f", default={value!r}"
+    return text
+
+
+def headed(names: list[str], text: str, types: dict[str, str]) -> tuple[str, str]:
+    """The head of an entry, names with a type, and what it says. The docstrings of estimators have
+    types of their own, on the first line."""
+    head = ", ".join(f"**{name}**" for name in names)
+    first, _, rest = text.partition("\n")
+    if "default=" in first:
+        return f"{head} *{escape(first)}*", rest
+    kinds = list(dict.fromkeys(types[name] for name in names if name in types))
+    return (f"{head} *{escape('; '.join(kinds))}*" if kinds else head), text
+
+
+def convert(lines: list[str], types: dict[str, str]) -> Iterator[str]:
     i = 0
     while i < len(lines):
         line = lines[i]
@@ -58,12 +90,15 @@ def convert(lines: list[str]) -> Iterator[str]:
             while i < len(lines) and lines[i].startswith(" "):
                 body.append(lines[i])
                 i += 1
-            names = ", ".join(f"**{name}**" for name in entry[1].split(", "))
+            names = entry[1].split(", ")
             body = inspect.cleandoc("\n".join(body)).splitlines()
+            head, text = headed(names, "\n".join([entry[2] or "", *body]).strip(), types)
             if entry[2] is None and body and CHOICE.match(body[0]):
-                yield from ("", f"- {names}:", "", *choices(body), "")
+                yield from ("", f"- {head}:", "", *choices(body), "")
+            elif head.endswith("*") and not head.endswith("**"):
+                yield from ("", f"- {head}", "", f"  {escape(' '.join(text.split()))}", "")
             else:
-                yield from ("", f"- {names}: {escape(' '.join([entry[2] or '', *body]).strip())}")
+                yield from ("", f"- {head}: {escape(' '.join(text.split()))}")
                 if i < len(lines) and not ENTRY.match(lines[i]):
                     yield ""
         else:
@@ -72,7 +107,7 @@ def convert(lines: list[str]) -> Iterator[str]:
 
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = list(convert(list(lines)))
+    lines[:] = list(convert(list(lines), types_of(obj)))
 
 
 def signature(
