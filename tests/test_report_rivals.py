@@ -202,6 +202,8 @@ def files(tmp_path, monkeypatch):
     frame = pd.DataFrame(X, columns=["a", "b b", "c", "d"]).round(4)
     frame["town"] = np.where(X[:, 2] > 0, "Oslo", "Rome")
     frame.loc[::9, "c"] = None
+    frame["key"] = np.arange(1000, 1000 + len(X))
+    frame["when"] = [f"0{1 + k % 9}/0{1 + k % 7}/2024" for k in range(len(X))]
     frame["w"] = 1 + np.arange(len(X)) % 3
     frame["label"], frame["value"] = two(X), outcome(X).round(4)
     frame.to_csv("data.csv", index=False)
@@ -211,11 +213,13 @@ def files(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "options",
     [
-        "--target label --ignore value --alpha 0.02 --patterns 20",
-        "--target value --ignore label --model gated --alpha 0.1 --holdout 0.35 --seed 3",
-        "--target label --ignore value --patterns 8 --folds 3 --rule one_se --weight w --tol 1e-3",
-        "--target value --ignore label --ignore c --missing refuse --alpha 0.1 --components 2",
-        "--target label --ignore value --alpha 0.1 --patterns generate --tol 1e-2",
+        "--target label --drop value --alpha 0.02 --patterns 20",
+        "--target value --drop label --model gated --alpha 0.1 --holdout 0.35 --seed 3",
+        "--target label --drop value --patterns 8 --folds 3 --rule one_se --weight w --tol 1e-3",
+        "--target value --drop label --drop c --missing refuse --alpha 0.1 --components 2",
+        "--target label --drop value --alpha 0.1 --patterns generate --tol 1e-2",
+        "--target value --drop label --alpha 0.1 --categorical w --use key --na Rome",
+        "--target value --drop label --alpha 0.1 --day-first --use when",
     ],
 )
 def test_the_command_of_a_report_trains_the_same_model(files, options):
@@ -240,12 +244,13 @@ def test_the_command_of_a_report_trains_the_same_model(files, options):
 
 def test_names_are_quoted_for_the_shell(files):
     run = CliRunner().invoke
-    fit = ["fit", "data.csv", "--target", "label", "--ignore", "b b", "--alpha", "0.1"]
+    fit = ["fit", "data.csv", "--target", "label", "--drop", "b b", "--alpha", "0.1"]
     assert run(main, fit).exit_code == 0
     model, table = cvxnn.Model.load("model.cvxnn"), cvxnn.read_table("data.csv")
-    assert "--ignore 'b b'" in command_of(model, table)
+    assert "--drop 'b b'" in command_of(model, table)
 
 
+@pytest.mark.filterwarnings("ignore::cvxnn.TableWarning")
 def test_there_is_no_command_for_what_none_trains(files):
     table = cvxnn.read_table("data.csv")
     model = cvxnn.Model.fit(table, "label", alpha=0.1, n_patterns=5, solver="rfista", kind="gated")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 import numpy as np
@@ -12,10 +13,11 @@ import numpy as np
 from cvxnn.cli import main
 from cvxnn.cli.options import GENERATE
 from cvxnn.estimators.cross_validation import CrossValidated
-from cvxnn.tables.encoding import CategoryColumn
+from cvxnn.tables.columns import CategoryColumn, Column, DateColumn
+from cvxnn.tables.deciding import Choices, decide
 from cvxnn.tables.model import Model
 from cvxnn.tables.preparation import HELD_OUT, TRAINED
-from cvxnn.tables.table import Table
+from cvxnn.tables.table import Table, TableError
 
 # Parameters of estimators that are options, under their names there.
 _PARAMETERS = {
@@ -30,15 +32,16 @@ _PARAMETERS = {
 
 def command_of(model: Model, table: Table) -> str | None:
     """`cvxnn fit` with the options that differ from its defaults; None for a model that the command
-    cannot train, such as an improved one, or one with parameters that it has no options for.
-    Columns that the model does not use are ignored by name."""
-    if any(note.startswith("improved: ") for note in model.notes):
+    cannot train, such as an improved one, or one with parameters that it has no options for."""
+    choices = _choices(model, table)
+    if choices is None or any(note.startswith("improved: ") for note in model.notes):
         return None
-    options = [*_of_the_table(model, table), *_of_the_estimator(model)]
+    options = [*_of_the_table(model), *choices, *_of_the_estimator(model)]
     defaults = {
-        option.opts[-1]: option.default
+        name: option.default
         for option in main.commands["fit"].params
         if isinstance(option, click.Option)
+        for name in (*option.opts, *option.secondary_opts)
     }
     words = ["cvxnn", "fit", table.source, "--target", model.target.name]
     for name, value in options:
@@ -69,22 +72,55 @@ def _join(words: list[str]) -> str:
     return " \\\n".join([*lines, line])
 
 
-def _of_the_table(model: Model, table: Table) -> Iterator[tuple[str, object]]:
-    kind = "gated" if "Gated" in type(model.estimator).__name__ else "relu"
-    yield "--model", kind
+def _of_the_table(model: Model) -> Iterator[tuple[str, object]]:
+    yield "--model", "gated" if "Gated" in type(model.estimator).__name__ else "relu"
     yield "--task", model.task
     if model.target.weight is not None:
         yield "--weight", model.target.weight
-    columns = model.encoder.columns
-    used = {column.name for column in columns} | {model.target.name, model.target.weight}
-    for name in table.names:
-        if name not in used:
-            yield "--ignore", name
-    kinds = [len(c.categories) for c in columns if isinstance(c, CategoryColumn)]
-    yield "--max-categories", max([50, *kinds])
-    if all(column.fill is None and not column.marked for column in columns):
-        yield "--missing", "refuse"
     yield "--holdout", _share(model.rows)
+
+
+def _choices(model: Model, table: Table) -> list[tuple[str, object]] | None:
+    """The options about columns: where those of the model are not what would be decided without
+    any. None if no options lead to them."""
+    own = {column.name: column for column in model.encoder.columns}
+    training = table.select(model.rows == TRAINED)
+    names = [n for n in table.names if n not in (model.target.name, model.target.weight)]
+    filled = any(column.fill is not None or column.marked for column in own.values())
+    choices = Choices(na=model.encoder.na, impute=filled)
+    try:
+        usual = {column.name: column for column in decide(training, names, choices)[0].columns}
+        asked = [_asked(column, usual.get(name), training) for name, column in own.items()]
+        options = [option for option in asked if option is not None]
+        choices = replace(
+            choices,
+            categorical=tuple(str(name) for what, name in options if what == "--categorical"),
+            use=tuple(str(name) for what, name in options if what == "--use"),
+            day_first=next((w == "--day-first" for w, _ in options if "-first" in w), None),
+        )
+        dropped = [name for name in usual if name not in own]
+        kept = [name for name in names if name not in dropped]
+        if decide(training, kept, choices)[0] != model.encoder:
+            return None
+    except TableError:
+        return None
+    return [
+        *(("--drop", name) for name in dropped),
+        *options,
+        *(("--na", text) for text in model.encoder.na),
+        *([] if filled else [("--missing", "refuse")]),
+    ]
+
+
+def _asked(own: Column, usual: Column | None, training: Table) -> tuple[str, object] | None:
+    """What was asked for a column that is not what it would be."""
+    if own == usual:
+        return None
+    if isinstance(own, DateColumn) and isinstance(usual, DateColumn):
+        return ("--day-first" if own.order == "dmy" else "--month-first"), True
+    if isinstance(own, CategoryColumn) and (usual or training.is_numeric(own.name)):
+        return "--categorical", own.name
+    return "--use", own.name
 
 
 def _share(rows: np.ndarray) -> float:
