@@ -555,8 +555,7 @@ COLUMNS = {
         with_column("b", [f"2024-03-{1 + k % 28:02}" for k in range(N)]),
     ),
     "dates that leave the order open": fits(
-        "'05/01/2024' is read as month day year: if the day comes first, give day_first=True "
-        "(--day-first)",
+        "is read as month day year: if the day comes first, give day_first=True (--day-first)",
         with_column("b", [f"0{1 + k % 9}/0{1 + k % 8}/2024" for k in range(4, 4 + N)]),
     ),
     "a column that counts the rows": fits(

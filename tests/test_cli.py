@@ -711,7 +711,8 @@ def test_exported_networks_agree_with_predict(run, files, name, dtype):
     expected = np.column_stack(list(columns.values()) or [predicted])
     tolerance = 1e-6 if dtype == "float64" else 1e-4
     for suffix in ("onnx", "pt2"):
-        result = run("export", f"{name}.cvxnn", "-o", f"x.{suffix}", "--dtype", dtype)
+        options = ("--features", "--dtype", dtype)
+        result = run("export", f"{name}.cvxnn", "-o", f"x.{suffix}", *options)
         assert result.exit_code == 0, result.output
         listed = re.findall(r"^ +\d+  (.*)$", result.stdout, flags=re.MULTILINE)
         assert listed == model.encoder.features
@@ -725,6 +726,24 @@ def test_exported_networks_agree_with_predict(run, files, name, dtype):
             found = np.column_stack([1 - found, found])
         assert found.dtype == dtype
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@needs("onnxruntime", "torch")
+def test_exports_take_the_columns_of_the_table(run, files):
+    model, table = Model.load("model.cvxnn"), read_table("data.csv")
+    shown = run("export", "model.cvxnn", "-o", "x.onnx").stdout
+    assert shown.startswith("written to x.onnx; it takes 3 columns, by name:\n")
+    assert value_of(shown, "b") == "double, a number; NaN is missing"
+    assert value_of(shown, "city").startswith("string, one of 'Lima', 'Oslo', 'Rome'")
+    assert "it gives 'label', and 'probabilities' of 'no', 'yes'" in shown
+    given = {name: table.numbers(name)[:, None] for name in ("a", "b")}
+    given["city"] = table.texts("city")[:, None]
+    session = onnxruntime.InferenceSession("x.onnx", providers=["CPUExecutionProvider"])
+    assert session.run(["label"], given)[0].tolist() == model.predict(table).tolist()
+    told = only_json(run("export", "model.cvxnn", "-o", "x.pt2", "--json"))
+    assert told["inputs"]["city"] == "0 'Lima', 1 'Oslo', 2 'Rome'; NaN is missing"
+    rows = np.zeros((4, len(told["inputs"])))
+    assert torch.export.load("x.pt2").module()(torch.asarray(rows)).shape == (4, 1)
 
 
 def test_exported_safetensors_are_the_network(run, files):

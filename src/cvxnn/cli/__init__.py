@@ -314,25 +314,33 @@ def prune(options: Options) -> Action:
     show_default=True,
     help="Type of the numbers in .onnx and .pt2 files.",
 )
+@click.option(
+    "--features", is_flag=True, help="Write the network alone, which takes features, not columns."
+)
 @SPEAKING
 @runs
 def export(options: Options) -> Action:
-    """Write the network of MODEL for other programs.
+    """Write MODEL for other programs.
 
     \b
-    .onnx          for onnxruntime and others; with probabilities for classes
+    .onnx          for onnxruntime and others; with labels and probabilities for classes
     .pt2           for torch.export.load; with probabilities for classes
     .safetensors   the arrays of the network alone, as cvxnn.load reads them
 
-    All of them take the features of the model in the order that the command prints: numbers as
-    they are, and categories as columns of 0 and 1. Scaling is part of the network.
+    An .onnx file takes the columns of the table, an input for each: texts for categories, numbers,
+    and days since 1970 for dates. A .pt2 file takes a matrix with a column for each, in which
+    categories are their places. What is missing is filled in. The network alone, with --features
+    and in .safetensors files, takes numbers as they are, and categories as columns of 0 and 1. The
+    command prints what the file takes. Scaling is part of the network.
 
     \b
     Example:
         cvxnn export model.cvxnn -o model.onnx
     """
     if str(options["output"]).endswith(".safetensors"):
-        refuse_unread("is for .onnx and .pt2; .safetensors holds what the model has", "dtype")
+        refuse_unread(
+            "is for .onnx and .pt2; .safetensors holds what the model has", "dtype", "features"
+        )
     return "models.export"
 
 

@@ -18,7 +18,7 @@ from cvxnn.cli.outcomes import BAD_INPUT, NOT_CONFIRMED, Failure
 from cvxnn.digits import text_above, text_below
 from cvxnn.files import write_atomically
 from cvxnn.progress import step
-from cvxnn.tables.preparation import Target
+from cvxnn.tables.exporting import inputs_of
 from cvxnn.tables.table import Table, TableError, count, listed, write_csv
 
 if TYPE_CHECKING:
@@ -180,42 +180,59 @@ def prune(
     return 0
 
 
-def export(console: Console, model: Path, output: Path | None, dtype: str) -> int:
-    loaded = load_model(model)
+def export(console: Console, model: Path, output: Path | None, dtype: str, features: bool) -> int:
     suffix = "" if output is None else output.suffix.lower()
     if output is None or suffix not in (".onnx", ".pt2", ".safetensors"):
         raise Failure("-o needs a name that ends in .onnx, .pt2 or .safetensors", BAD_INPUT)
-    link = None
-    if loaded.target.classes is not None and hasattr(loaded.estimator, "predict_proba"):
-        link = "logistic" if len(loaded.target.classes) == 2 else "softmax"
-    network, features = loaded.network, loaded.encoder.features
-    with writing(output):
-        if suffix == ".onnx":
-            network.to_onnx(output, link=link, dtype=dtype)
-        elif suffix == ".pt2":
-            _save_torch(network.to_torch(link=link, dtype=dtype), network.n_features, dtype, output)
-        else:
-            network.save(output)
-    taken = count(len(features), "feature")
-    console.say(f"written to {output}; it takes {taken}, in this order:")
-    for k, name in enumerate(features):
-        console.say(f"  {k:4d}  {name}")
-    console.say(f"it gives {_outputs(loaded.target, suffix, link)}")
-    console.result({"output": str(output), "features": features, "classes": loaded.target.classes})
+    loaded = load_model(model)
+    features = features or suffix == ".safetensors"
+    _write_export(loaded, output, suffix, dtype, features)
+    names = loaded.encoder.features
+    if features:
+        console.say(f"written to {output}; it takes {count(len(names), 'feature')}, in this order:")
+        for k, name in enumerate(names):
+            console.say(f"  {k:4d}  {name}")
+    else:
+        inputs = inputs_of(loaded.encoder, suffix)
+        where = "by name" if suffix == ".onnx" else "as the columns of one matrix"
+        console.say(f"written to {output}; it takes {count(len(inputs), 'column')}, {where}:")
+        console.table(inputs)
+    console.say(f"it gives {_outputs(loaded, suffix, features)}")
+    told = {"features": names} if features else {"inputs": dict(inputs)}
+    console.result({"output": str(output), **told, "classes": loaded.target.classes})
     return 0
 
 
-def _outputs(target: Target, suffix: str, link: str | None) -> str:
+def _write_export(model: Model, output: Path, suffix: str, dtype: str, features: bool) -> None:
+    network, link = model.network, model.link
+    with writing(output):
+        if suffix == ".safetensors":
+            network.save(output)
+        elif suffix == ".onnx" and features:
+            network.to_onnx(output, link=link, dtype=dtype)
+        elif suffix == ".onnx":
+            model.to_onnx(output, dtype=dtype)
+        elif features:
+            module = network.to_torch(link=link, dtype=dtype)
+            _save_torch(module, network.n_features, dtype, output)
+        else:
+            width = len(model.encoder.columns)
+            _save_torch(model.to_torch(dtype=dtype), width, dtype, output)
+
+
+def _outputs(model: Model, suffix: str, features: bool) -> str:
     """What an exported network returns, in words."""
+    target, link = model.target, model.link
     if target.classes is None:
         return repr(target.name)
     listing = ", ".join(map(repr, target.classes))
+    label = "'label', and " if suffix == ".onnx" and not features else ""
     if link is not None and suffix == ".onnx":
-        return f"'probabilities' of {listing}, in this order"
+        return f"{label}'probabilities' of {listing}, in this order"
     scores = link is None or suffix == ".safetensors"
     if len(target.classes) == 2:
-        return f"the {'score' if scores else 'probability'} of {target.classes[1]!r}"
-    return f"the {'scores' if scores else 'probabilities'} of {listing}, in this order"
+        return f"{label}the {'score' if scores else 'probability'} of {target.classes[1]!r}"
+    return f"{label}the {'scores' if scores else 'probabilities'} of {listing}, in this order"
 
 
 def _save_torch(module: torch.nn.Module, n_features: int, dtype: str, output: Path) -> None:

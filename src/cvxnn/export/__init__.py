@@ -28,8 +28,7 @@ def to_torch(
     network: TwoLayerNetwork, *, link: str | None = None, dtype: str | torch.dtype = "float64"
 ) -> torch.nn.Module:
     """The network as a torch module; `dtype` may also be one of torch."""
-    _check_link(link, network.n_outputs)
-    arrays = _arrays(network, dtype)
+    arrays = checked_arrays(network, link, dtype)
     try:
         from cvxnn.export.torch_modules import make_module
     except ImportError as error:
@@ -45,13 +44,20 @@ def to_onnx(
     dtype: str | torch.dtype = "float64",
 ) -> None:
     """Write the network as an ONNX model, whole or not at all."""
-    _check_link(link, network.n_outputs)
-    arrays = _arrays(network, dtype)
+    arrays = checked_arrays(network, link, dtype)
     try:
         from cvxnn.export.onnx_models import make_model
     except ImportError as error:
         raise ImportError("to_onnx needs onnx: pip install 'cvxnn[onnx]'") from error
     write_atomically(Path(path), make_model(network, arrays, link).SerializeToString())
+
+
+def checked_arrays(
+    network: TwoLayerNetwork, link: str | None, dtype: str | torch.dtype
+) -> dict[str, np.ndarray]:
+    """The arrays that the network has, in `dtype`, if it can have this link."""
+    _check_link(link, network.n_outputs)
+    return _arrays(network, dtype)
 
 
 def _check_link(link: str | None, n_outputs: int) -> None:
@@ -64,7 +70,6 @@ def _check_link(link: str | None, n_outputs: int) -> None:
 
 
 def _arrays(network: TwoLayerNetwork, dtype: str | torch.dtype) -> dict[str, np.ndarray]:
-    """The arrays that the network has, in `dtype`."""
     name_of_dtype = check_choice(str(dtype).removeprefix("torch."), "dtype", DTYPES)
     arrays = {}
     for name in network.arrays:

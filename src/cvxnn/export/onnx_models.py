@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -16,10 +17,30 @@ if TYPE_CHECKING:
 OPSET, IR_VERSION = 17, 8  # from 2022: runtimes refuse versions newer than themselves
 
 
+# of what is inside a graph, or comes out of it
+_NAMES = """X W1 b1 W2 b2 gates gate_bias zero halves pre product gate on hidden scores class labels
+    prediction probabilities label"""
+NAMES = frozenset(_NAMES.split())
+
+
+@dataclass(frozen=True)
+class Before:
+    """What stands before a network: its own inputs, and nodes that make the features "X"."""
+
+    inputs: list[object]
+    nodes: list[object]
+    constants: dict[str, np.ndarray]
+
+
 def make_model(
-    network: TwoLayerNetwork, arrays: dict[str, np.ndarray], link: str | None
+    network: TwoLayerNetwork,
+    arrays: dict[str, np.ndarray],
+    link: str | None,
+    before: Before | None = None,
+    classes: np.ndarray | None = None,
 ) -> onnx.ModelProto:
-    """The checked model; its graph is the formula of the network, node by node."""
+    """The checked model; its graph is the formula of the network, node by node. With `classes` it
+    has one more output, the label."""
     dtype = arrays["W1"].dtype
     nodes = [*_hidden(network, arrays), _affine("hidden", "W2", "b2", "prediction", arrays)]
     columns = {"X": network.n_features, "prediction": network.n_outputs}
@@ -29,25 +50,43 @@ def make_model(
     if link is not None:
         nodes += _probabilities(link)
         columns["probabilities"] = max(2, network.n_outputs)
-    if link == "logistic":
+    if classes is not None and network.n_outputs == 1 and link is None:
+        nodes.append(helper.make_node("MatMul", ["prediction", "halves"], ["scores"]))
+    if network.n_outputs == 1 and (link is not None or classes is not None):
         constants["halves"] = np.array([[-0.5, 0.5]], dtype)
     element = helper.np_dtype_to_tensor_dtype(dtype)
     X, *outputs = (
         helper.make_tensor_value_info(name, element, ["n", size]) for name, size in columns.items()
     )
+    inputs = [X]
+    if before is not None:
+        inputs, nodes = before.inputs, [*before.nodes, *nodes]
+        constants |= before.constants
+    if classes is not None:
+        scores = "scores" if network.n_outputs == 1 else "prediction"
+        nodes.append(helper.make_node("ArgMax", [scores], ["class"], axis=1, keepdims=0))
+        nodes.append(helper.make_node("Gather", ["labels", "class"], ["label"], axis=0))
+        constants["labels"] = classes.astype(object) if classes.dtype.kind == "U" else classes
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "cvxnn", [X], outputs, tensors)
+    if classes is not None:
+        outputs.append(helper.make_tensor_value_info("label", tensors[-1].data_type, ["n"]))
+    graph = helper.make_graph(nodes, "cvxnn", inputs, outputs, tensors)
     model = helper.make_model(
         graph,
         producer_name="cvxnn",
         producer_version=cvxnn.__version__,
         ir_version=IR_VERSION,
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[helper.make_opsetid("", OPSET), *_learning(before)],
     )
     about = {"producer": "cvxnn", "version": cvxnn.__version__, "kind": network.kind}
     helper.set_model_props(model, about)
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _learning(before: Before | None) -> list[onnx.OperatorSetIdProto]:
+    """The standard's part for machine learning, where texts are looked up."""
+    return [] if before is None else [helper.make_opsetid("ai.onnx.ml", 2)]
 
 
 def _hidden(network: TwoLayerNetwork, arrays: dict[str, np.ndarray]) -> list[onnx.NodeProto]:

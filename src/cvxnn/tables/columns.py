@@ -157,13 +157,18 @@ class CategoryColumn:
     def words(self) -> str:
         return f"{len(self.categories)} categories: {listed(self.categories, 5)}"
 
+    @property
+    def truths(self) -> bool:
+        """Whether the categories are true and false."""
+        return {category.casefold() for category in self.categories} == _TRUTHS
+
     def texts(self, table: Table) -> np.ndarray:
         """The texts of the column. Programs write truths differently: TRUE, true and True are the
         same here."""
         texts = table.texts(self.name)
-        spelled = {category.casefold(): category for category in self.categories}
-        if set(spelled) != _TRUTHS:
+        if not self.truths:
             return texts
+        spelled = {category.casefold(): category for category in self.categories}
         found = [text if text is None else spelled.get(text.casefold(), text) for text in texts]
         return np.array(found, dtype=object)
 

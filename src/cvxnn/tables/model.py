@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from cvxnn.tables.deciding import MAX_CATEGORIES
 from cvxnn.tables.description import content_of
 from cvxnn.tables.encoding import Encoder
 from cvxnn.tables.estimation import KINDS, make_estimator, scores_by_part
+from cvxnn.tables.exporting import to_onnx, to_torch
 from cvxnn.tables.frames import as_table
 from cvxnn.tables.notes import warn_about_guesses
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
@@ -59,6 +60,9 @@ from cvxnn.verification.all_patterns import verify_bound
 from cvxnn.verification.checks import verify_network
 from cvxnn.verification.programs import Program, Scales, network_value
 from cvxnn.verification.results import Verification
+
+if TYPE_CHECKING:
+    import torch
 
 _OLD_FILE = (
     "a file of format version 3, whose claims were made up to rounding: the bounds found here are "
@@ -488,6 +492,28 @@ class Model:
         estimator.certificate_ = replace(claim, objective=objective)
         estimator.bound_ = Bound.of_certificate(estimator.certificate_)
         return replace(self, estimator=estimator)
+
+    # -- other programs
+
+    @property
+    def link(self) -> str | None:
+        """What turns the outputs of the network into probabilities, if there are any."""
+        if self.target.classes is None or not hasattr(self.estimator, "predict_proba"):
+            return None
+        return "logistic" if len(self.target.classes) == 2 else "softmax"
+
+    def to_onnx(self, path: str | PathLike[str], *, dtype: str = "float64") -> None:
+        """Write an ONNX model that takes the columns of the table, an input (n, 1) for each: texts
+        for categories, with an empty one if the value is missing, and doubles for numbers and for
+        dates (days since 1970), with NaN. It gives `prediction`, for classes also `label`, and
+        `probabilities` if the loss has any."""
+        to_onnx(self.network, self.encoder, self.target, path, link=self.link, dtype=dtype)
+
+    def to_torch(self, *, dtype: str = "float64") -> torch.nn.Module:
+        """A torch module that takes a matrix with one number for each column of
+        `encoder.columns`: numbers, dates in days since 1970, and places of categories, with NaN
+        where the value is missing. It gives numbers or, where the loss has them, probabilities."""
+        return to_torch(self.network, self.encoder, link=self.link, dtype=dtype)
 
     # -- files
 
