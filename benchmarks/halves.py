@@ -1,0 +1,101 @@
+"""Which sets defaults are chosen on, and which are kept for one last measurement.
+
+Every set that decisions were ever based on belongs to the choice half. Of the others, in the order
+of their sizes, every tenth one joins them, so that there are large sets to choose on too and both
+halves are of the same size. The confirmation half is measured once, after the last decision.
+"""
+
+from __future__ import annotations
+
+# Of the comparison of version 0.1.0, and those that its defaults were chosen on.
+COMPARED = (
+    "breast-cancer",
+    "breast-cancer-wisc-diag",
+    "congressional-voting",
+    "conn-bench-sonar-mines-rocks",
+    "credit-approval",
+    "cylinder-bands",
+    "dermatology",
+    "energy-y1",
+    "flags",
+    "heart-cleveland",
+    "heart-hungarian",
+    "heart-va",
+    "hepatitis",
+    "horse-colic",
+    "ilpd-indian-liver",
+    "mammographic",
+    "monks-2",
+    "monks-3",
+    "musk-1",
+    "oocytes_merluccius_nucleus_4d",
+    "oocytes_trisopterus_nucleus_2f",
+    "parkinsons",
+    "planning",
+    "seeds",
+    "statlog-australian-credit",
+    "statlog-german-credit",
+    "statlog-heart",
+    "statlog-vehicle",
+    "synthetic-control",
+    "teaching",
+    "tic-tac-toe",
+    "vertebral-column-2clases",
+    "pima",
+    "glass",
+    "ionosphere",
+    "ecoli",
+    "wine",
+)
+# The others, from few to many rows times columns.
+OTHERS = (
+    "pittsburg-bridges-T-OR-D",
+    "monks-1",
+    "fertility",
+    "haberman-survival",
+    "echocardiogram",
+    "spect",
+    "blood",
+    "spectf",
+    "image-segmentation",
+    "primary-tumor",
+    "molec-biol-promoter",
+    "led-display",
+    "car",
+    "yeast",
+    "contrac",
+    "wine-quality-red",
+    "annealing",
+    "abalone",
+    "statlog-image",
+    "cardiotocography-3clases",
+    "steel-plates",
+    "low-res-spect",
+    "wine-quality-white",
+    "page-blocks",
+    "hill-valley",
+    "bank",
+    "thyroid",
+    "nursery",
+    "waveform",
+    "chess-krvkp",
+    "pendigits",
+    "wall-following",
+    "ringnorm",
+    "twonorm",
+    "statlog-landsat",
+    "mushroom",
+    "ozone",
+    "magic",
+    "molec-biol-splice",
+    "waveform-noise",
+    "optical",
+    "spambase",
+    "semeion",
+    "adult",
+    "musk-2",
+)
+EVERY = 10
+
+CHOICE = (*COMPARED, *OTHERS[EVERY - 1 :: EVERY])
+CONFIRMATION = tuple(name for name in OTHERS if name not in CHOICE)
