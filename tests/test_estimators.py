@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxnn
-from cvxnn.estimators import base, generating, posing
+from cvxnn.estimators import base, comparison, generating, posing
 from cvxnn.estimators.comparison import Grid
 from cvxnn.estimators.rows import Rows, Scaling
 from extras import optional
@@ -455,9 +455,10 @@ def test_alpha_by_cross_validation(cls, cancer):
     assert objective == pytest.approx(model.certificate_.objective, rel=2 * model.tol)
 
 
-def test_scores_are_those_of_fits_on_the_folds(cancer):
+def test_scores_are_those_of_fits_on_the_folds(cancer, monkeypatch):
     """One fold by hand: the same rows, alpha and patterns give the same score. The first fold has
     the patterns of the estimator's seed, the others have samplings of their own."""
+    monkeypatch.setattr(comparison, "FOLD_TOL", 0.0)
     X, y = cancer
     folds = list(KFold(3).split(X))
     model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": folds}, tol=1e-6).fit(X, y)
@@ -470,6 +471,18 @@ def test_scores_are_those_of_fits_on_the_folds(cancer):
         score = -log_loss(y[test], by_hand.predict_proba(X[test]))
         assert model.cv_scores_[0, k] == pytest.approx(score, abs=1e-4)
         assert abs(other.cv_scores_[1, k] - score) > 1e-3
+
+
+def test_folds_are_less_precise_than_what_is_kept(cancer, monkeypatch):
+    X, y = cancer
+    quick = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "tol": 1e-5}).fit(X, y)
+    monkeypatch.setattr(comparison, "FOLD_TOL", 0.0)
+    exact = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "tol": 1e-5}).fit(X, y)
+    assert not np.array_equal(quick.cv_scores_, exact.cv_scores_)
+    k = min(len(quick.alphas_), len(exact.alphas_))
+    np.testing.assert_allclose(quick.cv_scores_[:, :k], exact.cv_scores_[:, :k], atol=5e-3)
+    assert quick.alpha_ == exact.alpha_
+    assert quick.certificate_.relative_gap <= 1e-5
 
 
 def test_a_grid_ends_after_the_best_strength_and_goes_on_while_the_last_is_the_best():

@@ -37,6 +37,7 @@ from cvxnn.bounds.base import Bound, Units
 from cvxnn.budget import Budget
 from cvxnn.certificates import Certificate
 from cvxnn.digits import text_above
+from cvxnn.estimators.categories import Categories, Features, chosen_columns
 from cvxnn.estimators.docs import describe
 from cvxnn.estimators.generating import fit_generated, neurons_of, time_for_a_fit, usable
 from cvxnn.estimators.placement import place
@@ -151,6 +152,7 @@ def take(estimator: NetworkEstimator, fit: Fit) -> None:
     estimator.certificate_ = fit.posed.certificate(solution.certificate)
     estimator.alpha_ = solution.problem.lam
     estimator.column_factors_ = fit.posed.numbers.factors
+    estimator.categories_ = fit.posed.categories
     # neither the dual point nor the evidence: both are as large as the rows, or larger
     kept = np.zeros((0, solution.problem.weight_shape[2]))
     estimator.bound_ = replace(fit.bound, dual=kept, evidence=None)
@@ -196,6 +198,7 @@ class NetworkEstimator(BaseEstimator):
     fit_intercept: bool
     scale: bool
     feature_scaling: str
+    categorical_features: Features
     n_components: int | None
     gates: GateDistribution | None
     solver: str | Solver
@@ -214,6 +217,7 @@ class NetworkEstimator(BaseEstimator):
     bound_: Bound
     alpha_: float
     column_factors_: np.ndarray | None
+    categories_: Categories | None
     lambda_max_: float
     converged_: bool
     n_iter_: int
@@ -226,6 +230,7 @@ class NetworkEstimator(BaseEstimator):
         "fit_intercept": ["boolean"],
         "scale": ["boolean"],
         "feature_scaling": [StrOptions({"unit", "learned"})],
+        "categorical_features": [None, "array-like"],
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "gates": [None, object],
         "solver": [str, object],
@@ -273,7 +278,19 @@ class NetworkEstimator(BaseEstimator):
             )
         weight = _check_sample_weight(sample_weight, data, ensure_non_negative=True)
         posing = Posing.of_fit(self, self._targets(targets, weight))
+        posing = posing.with_categories(self._categories(data, weight))
         return posing, posing.rows(data, targets, weight), targets
+
+    def _categories(self, X: Any, weight: np.ndarray) -> Categories | None:
+        """The columns that are said to hold codes."""
+        given = self.categorical_features
+        if given is None or isinstance(given, str):  # which leaves it to cross-validation
+            return None
+        names = getattr(self, "feature_names_in_", None)
+        columns = chosen_columns(given, X.shape[1], names)
+        if columns and not isinstance(X, np.ndarray):
+            raise ValueError("categorical_features needs a dense X in memory: encode it before")
+        return Categories.of(X[weight > 0], columns) if columns else None
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:
         return y
@@ -301,7 +318,7 @@ class NetworkEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
-        """The outputs of the network for raw rows."""
+        """The outputs of the network for raw rows, or for those of a fold, which are encoded."""
         check_is_fitted(self)
         if X is self._validated_rows:
             return self.network_.predict(X)
@@ -309,6 +326,9 @@ class NetworkEstimator(BaseEstimator):
             X = check_features(X, self.n_features_in_)
         else:
             X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        categories = getattr(self, "categories_", None)  # those of tables have none
+        if categories is not None:
+            X = categories.encode(_dense(X))
         return self.network_.predict(X)
 
     def _warn_about_unread(self) -> None:
@@ -334,6 +354,8 @@ class NetworkEstimator(BaseEstimator):
         kept those of an earlier fit."""
         if self.scale:
             names = getattr(self, "feature_names_in_", watch.column_names)
+            if posed.categories is not None:
+                names = posed.categories.names(names)
             warn_about_small(rows.X, posed.numbers.unit_spread, names, stacklevel=7)
         fit = self._fit_posed(posed, watch, clock, start)
         solution, searched = fit.solution, fit.rounds is not None
@@ -393,6 +415,13 @@ class NetworkEstimator(BaseEstimator):
             max_seconds=time_for_a_fit(clock),
         )
         return Fit(posed, solution)
+
+
+def _dense(X: Any) -> np.ndarray:
+    """New rows, whose network was trained on dense ones, as these."""
+    if is_stored(X):
+        return X[:]
+    return X if isinstance(X, np.ndarray) else X.toarray()
 
 
 def _warn_about(solution: Solution, estimator: NetworkEstimator) -> None:

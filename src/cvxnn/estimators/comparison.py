@@ -3,7 +3,8 @@
 Every fold follows a path of its own, with gates of its own, and after each strength the scores of
 all folds are known. Small strengths take most of the time of a path, and the best one is seldom
 among them: a grid that nobody gave ends once the mean score has not risen for PATIENCE strengths,
-and goes on below its planned end while the last strength is the best.
+and goes on below its planned end while the last strength is the best. Folds are solved less
+precisely, because they are there to be compared; what is kept of them is fitted again.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ PATIENCE = 2  # strengths in a row without a better mean score that end the comp
 EARLIEST = 0.1  # of lambda_max; above it scores may scatter around the constant model's
 FURTHER = 2  # how many times as many strengths as planned there may be
 MIN_LOSS = 1e-3  # a fold ends below this share of the zero model's loss: little is left to fit
+FOLD_TOL = 5e-3  # of a fold: its gap, relative to its loss or to what it has gained if that is less
 AHEAD = 3  # strengths that folds in other processes are sent ahead by
 
 
@@ -103,6 +105,7 @@ class Fold:
 
     posed : the program of its training rows.
     test, y : the rows held out, and their targets before encoding.
+    left : the loss of the last point, as a share of the zero model's.
     fitted : whether there is nothing left to fit; then the last point stands for the rest.
     out_of_time : whether its time ended before it came to a strength.
     """
@@ -112,6 +115,7 @@ class Fold:
     y: np.ndarray
     steps: Steps
     points: list[Scored] = field(default_factory=list)
+    left: float = 1.0
     fitted: bool = False
     out_of_time: bool = False
 
@@ -163,6 +167,8 @@ class Comparison:
             if fold.fitted:
                 fold.points.append(fold.points[-1])
                 continue
+            gained = 1 / max(fold.left, MIN_LOSS) - 1  # where little is, scores differ by little
+            fold.steps.tol = max(self.estimator.tol, FOLD_TOL * min(1.0, gained))
             solution, _ = fold.steps.to(alpha, None if math.isinf(seconds) else clock.left)
             if solution.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt  # a choice needs the scores of all folds
@@ -176,7 +182,8 @@ class Comparison:
             handed_on = neurons_of if self.posings[0].generates else Neurons.of
             factors = factors_of(solution) if self.learns_factors else None
             fold.points.append(Scored(score, solution.n_active, handed_on(solution), factors))
-            fold.fitted = loss_left(solution) < MIN_LOSS
+            fold.left = loss_left(solution)
+            fold.fitted = fold.left < MIN_LOSS
         return fold
 
 

@@ -34,6 +34,7 @@ from cvxnn.estimators.base import (
     public,
     train,
 )
+from cvxnn.estimators.categories import Categories, Features
 from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.comparison import Comparison, Grid, Outcome, compare
 from cvxnn.estimators.folds import Folds, Split, default_splits, own_splits
@@ -77,6 +78,7 @@ class CrossValidated(NetworkEstimator):
         "scoring": [None, str, callable],
         "rule": [StrOptions({"best", "one_se"})],
         "average": ["boolean"],
+        "categorical_features": [None, StrOptions({"auto"}), "array-like"],
         "n_jobs": [None, Integral],
     }
 
@@ -97,25 +99,53 @@ class CrossValidated(NetworkEstimator):
         self._warn_about_unread()
         clock = self._clock()
         posing, given, targets = self._read(X, y, sample_weight)
-        rows = given.merged()
         splits = self._splits(given, targets, posing.seed)
-        parts = [(given.select(train), given.select(test), targets[test]) for train, test in splits]
-        # the choice should not depend on one sampling of patterns; the first fold has that of the
-        # final fit, which starts from it
-        others = [posing.with_seed_of(k) for k in range(1, len(parts))]
-        search = _Search(posing, [posing, *others], rows, parts, clock, watch)
-        found = self._choose(search)
-        if posing.learns_factors:
-            first = self._fit_posed(found.posed, Watch(), clock, found.start)
-            found = self._choose(search.with_factors(factors_of(first.solution), found.factors))
+        found = self._best_encoding(posing, given, targets, splits, clock, watch)
         self.alphas_, self.cv_scores_ = found.outcome.alphas, found.outcome.scores
         self.cv_neurons_, self.best_index_ = found.outcome.n_active, found.best
-        self.best_score_ = float(np.mean(self.cv_scores_[:, found.best]))
+        self.best_score_ = found.score
         self.scorer_ = self._scorer(posing.targets)
-        fit = self._solve(found.posed, rows, found.largest, watch, clock, found.start)
+        fit = self._solve(found.posed, found.rows, found.largest, watch, clock, found.start)
         if self.average:
             self._take_mean(fit, found, clock)
         return fit
+
+    def _best_encoding(
+        self,
+        posing: Posing,
+        given: Rows,
+        targets: np.ndarray,
+        splits: Sequence[Split],
+        clock: Budget,
+        watch: Watch,
+    ) -> _Choice:
+        """The choice on the columns as they are, or where it is better on columns of categories."""
+
+        def choice(posing: Posing, given: Rows, clock: Budget) -> _Choice:
+            parts = [(given.select(a), given.select(b), targets[b]) for a, b in splits]
+            # the choice should not depend on one sampling of patterns; the first fold has that of
+            # the final fit, which starts from it
+            others = [posing.with_seed_of(k) for k in range(1, len(parts))]
+            return self._found(
+                _Search(posing, [posing, *others], given.merged(), parts, clock, watch)
+            )
+
+        automatic = isinstance(self.categorical_features, str)
+        likely = Categories.likely(given.X, given.weight) if automatic else None
+        if likely is None:
+            return choice(posing, given, clock)
+        plain = choice(posing, given, Budget(clock.left / 2))
+        encoded = replace(given, X=likely.encode(given.X))
+        other = choice(posing.with_categories(likely), encoded, clock)
+        return other if other.score > plain.score else plain
+
+    def _found(self, search: _Search) -> _Choice:
+        """The choice on some columns, in the scales that they are to have."""
+        found = self._choose(search)
+        if not search.posing.learns_factors:
+            return found
+        first = self._fit_posed(found.posed, Watch(), search.clock, found.start)
+        return self._choose(search.with_factors(factors_of(first.solution), found.factors))
 
     def _take_mean(self, fit: Fit, found: _Choice, clock: Budget) -> None:
         """Take the mean of the network of all rows and of those of the folds."""
@@ -154,7 +184,8 @@ class CrossValidated(NetworkEstimator):
         )
         self._check_reached(outcome)
         best = _best(outcome.scores, self.rule)
-        return _Choice(posed.at(float(outcome.alphas[best])), largest, outcome, best)
+        at_best = posed.at(float(outcome.alphas[best]))
+        return _Choice(at_best, search.rows, largest, outcome, best)
 
     def _check_reached(self, found: Outcome) -> None:
         """Alphas that some fold has not reached in time are not compared."""
@@ -232,14 +263,21 @@ class _Search:
 class _Choice:
     """The program of all rows at the strength that was chosen.
 
+    rows : these rows.
     largest : its lambda_max.
     best : the place of the strength among those compared.
     """
 
     posed: Posed
+    rows: Rows
     largest: float
     outcome: Outcome
     best: int
+
+    @property
+    def score(self) -> float:
+        """The mean over the folds."""
+        return float(np.mean(self.outcome.scores[:, self.best]))
 
     @property
     def start(self) -> Array | Units | None:
@@ -286,6 +324,7 @@ class _RegressorCV(Regression, CrossValidated):
         fit_intercept: bool = True,
         scale: bool = True,
         feature_scaling: str = "unit",
+        categorical_features: Features = None,
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -313,6 +352,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.feature_scaling = feature_scaling
+        self.categorical_features = categorical_features
         self.n_components = n_components
         self.gates = gates
         self.solver = solver
@@ -350,6 +390,7 @@ class _ClassifierCV(Classification, CrossValidated):
         fit_intercept: bool = True,
         scale: bool = True,
         feature_scaling: str = "unit",
+        categorical_features: Features = None,
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -377,6 +418,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.feature_scaling = feature_scaling
+        self.categorical_features = categorical_features
         self.n_components = n_components
         self.gates = gates
         self.solver = solver

@@ -58,6 +58,11 @@ PARAMETERS = {
     "learned" fits twice. The first fit, on columns of unit variance, says how much each column
     matters: by the root mean square of the derivative of the network along it. The second fit has
     columns that are multiplied by that.""",
+    "categorical_features": """list or None, default=None
+    Columns whose numbers are codes: their places or names, or a mask over all columns. Each becomes
+    one column of zeros and ones for each of its values, of which a value that was never seen is
+    none. The network takes encoded rows, `categories_.encode(X)`; the methods of the estimator take
+    raw ones. X must be dense.""",
     "n_components": """int or None, default=None
     Train on so many leading principal components of the columns, scaled or at least centred, which
     is quicker where there are many columns. The network itself takes raw rows, and the certificate
@@ -69,7 +74,8 @@ PARAMETERS = {
     As for `cvxnn.solve`.""",
     "tol": """float, default=1e-4
     Relative duality gap at which training ends. With generated patterns it ends when, besides, no
-    search finds a pattern with a price above (1 + tol) alpha.""",
+    search finds a pattern with a price above (1 + tol) alpha. The folds on which
+    strengths are compared are solved less precisely: to 0.005, or less where little is gained.""",
     "prove": """bool or {"auto", "exact", "branching", "semidefinite", "enumeration"}, default=False
     Try to prove a bound over all patterns, hence over all ReLU networks of any width, for the last
     fit with generated patterns; True or "auto" for the method that suits the data. It takes up to
@@ -96,6 +102,12 @@ PARAMETERS = {
     Seed for the patterns, or for the search for them, and for the folds. Equal seeds give equal
     fits, to the last bit.""",
 }
+AUTO_CATEGORIES = (
+    PARAMETERS["categorical_features"].replace("list or", '"auto", list or')
+    + """
+    "auto" compares two encodings on the folds, which takes twice the time: all columns with 3 to 10
+    distinct values as categories, and none. The one with the better mean score is taken."""
+)
 LOSS = {
     True: """{"log", "squared"}, default="log"
     "log" is the logistic loss for two classes and the softmax loss for more, and gives
@@ -104,7 +116,10 @@ LOSS = {
     "huber" is for targets with outliers.""",
 }
 ATTRIBUTES = {
-    "network_": "ReLUNetwork or GatedReLUNetwork, for raw rows and raw outputs.",
+    "network_": "ReLUNetwork or GatedReLUNetwork, for raw rows and raw outputs; for encoded rows "
+    "where there are columns of categories.",
+    "categories_": "The columns of categories, with the values that they had; None without any. "
+    "`categories_.encode(X)` are the rows of `network_`.",
     "members_": "With `average`: the networks whose mean `network_` is, each with its certificate "
     "and the number of its rows; that of all rows first, then those of the folds.",
     "certificate_": "Certificate of the convex program over its patterns, on scaled data.",
@@ -148,6 +163,8 @@ def describe(kind: str, parameters: list[str], *, classifier: bool) -> str:
         lines += ["", "The strength of the penalty is chosen by cross-validation."]
     lines += ["", "Parameters", "----------"]
     known = {**PARAMETERS, "loss": LOSS[classifier]}
+    if cv:
+        known["categorical_features"] = AUTO_CATEGORIES
     lines += [f"{name} : {known[name]}" for name in parameters]
     lines += ["", "Attributes", "----------"]
     for name, text in ATTRIBUTES.items():

@@ -19,6 +19,7 @@ from cvxnn.estimators.base import (
     public,
     train,
 )
+from cvxnn.estimators.categories import Features
 from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import largest_strength
 from cvxnn.estimators.posing import Fit
@@ -81,6 +82,7 @@ class _PlainRegressor(Regression, _Plain):
         fit_intercept: bool = True,
         scale: bool = True,
         feature_scaling: str = "unit",
+        categorical_features: Features = None,
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -101,6 +103,7 @@ class _PlainRegressor(Regression, _Plain):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.feature_scaling = feature_scaling
+        self.categorical_features = categorical_features
         self.n_components = n_components
         self.gates = gates
         self.solver = solver
@@ -131,6 +134,7 @@ class _PlainClassifier(Classification, _Plain):
         fit_intercept: bool = True,
         scale: bool = True,
         feature_scaling: str = "unit",
+        categorical_features: Features = None,
         n_components: int | None = None,
         gates: GateDistribution | None = None,
         solver: str | Solver = "auto",
@@ -151,6 +155,7 @@ class _PlainClassifier(Classification, _Plain):
         self.fit_intercept = fit_intercept
         self.scale = scale
         self.feature_scaling = feature_scaling
+        self.categorical_features = categorical_features
         self.n_components = n_components
         self.gates = gates
         self.solver = solver

@@ -1,9 +1,10 @@
 """Programs for estimators: raw rows become a convex program, and its solution a network for them.
 
-    raw rows -> distinct rows -> scaled rows (-> components) -> patterns -> program -> solution
-             -> network
+    raw rows (-> encoded rows) -> distinct rows -> scaled rows (-> components) -> patterns
+             -> program -> solution -> network
 
-Where `feature_scaling` is learned, a first solution says what scaled columns are multiplied by.
+Where columns hold codes, the network takes encoded rows. Where `feature_scaling` is learned, a
+first solution says what scaled columns are multiplied by.
 
 The program is posed on columns of zero mean and unit variance and, for regression, on targets of
 that kind, so that `alpha` means the same for all data. The network is mapped back: it takes raw
@@ -23,6 +24,7 @@ from cvxnn.arrays import Array, Matrix
 from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate
 from cvxnn.cones.singular import PatternWarning
+from cvxnn.estimators.categories import Categories
 from cvxnn.estimators.components import Components
 from cvxnn.estimators.rows import Numbers, Rows, Scaling
 from cvxnn.estimators.targets import Targets, targets_of
@@ -48,6 +50,7 @@ class Posing:
     seed : for the patterns; None for a fitted estimator, whose patterns are already sampled.
     factors : (d,), what columns of unit variance are multiplied by, where a first fit has learned
         it.
+    categories : the columns that hold codes, if there are any.
     The rest are the parameters of the estimator.
     """
 
@@ -62,10 +65,12 @@ class Posing:
     n_components: int | None
     seed: int | None
     factors: np.ndarray | None = None
+    categories: Categories | None = None
 
     @classmethod
     def of_fitted(cls, estimator: NetworkEstimator) -> Posing:
         posing = cls._of(estimator, targets_of(estimator), None)
+        posing = posing.with_categories(getattr(estimator, "categories_", None))
         return posing.with_factors(getattr(estimator, "column_factors_", None))
 
     @classmethod
@@ -98,9 +103,14 @@ class Posing:
     def with_factors(self, factors: np.ndarray | None) -> Posing:
         return replace(self, factors=factors)
 
+    def with_categories(self, categories: Categories | None) -> Posing:
+        return replace(self, categories=categories)
+
     def rows(self, X: Matrix | StoredRows, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
-        """Raw rows with encoded targets, one for each row given."""
+        """The rows of the network with encoded targets, one for each row given."""
         weight = np.ones(X.shape[0]) if weight is None else weight
+        if self.categories is not None:
+            X = self.categories.encode(cast("np.ndarray", X))
         return Rows(X, self.targets.encode(y), self.targets.row_weights(y, weight))
 
     def numbers(self, rows: Rows) -> Numbers:
@@ -162,7 +172,7 @@ class Posing:
                 **self.targets.loss_settings,
                 **settings,
             )
-        return Posed(problem, numbers, self.targets, self.seed)
+        return Posed(problem, numbers, self.targets, self.seed, self.categories)
 
     @property
     def generates(self) -> bool:
@@ -189,13 +199,20 @@ class Posed:
     numbers: Numbers
     targets: Targets
     seed: int | None = None
+    categories: Categories | None = None
+
+    @property
+    def scope(self) -> str:
+        """What is proven about which columns."""
+        encoded = "" if self.categories is None else self.categories.scope
+        return encoded + self.numbers.scope
 
     def at(self, alpha: float) -> Posed:
         return replace(self, problem=self.problem.with_lam(alpha))
 
     def certificate(self, certificate: Certificate) -> Certificate:
         """The certificate of a solution, with what it says of the columns."""
-        return replace(certificate, scope=certificate.scope + self.numbers.scope)
+        return replace(certificate, scope=certificate.scope + self.scope)
 
     def network(self, solution: Solution) -> TwoLayerNetwork:
         """The network of a solution, for raw rows and in the units of the raw targets."""
@@ -227,7 +244,7 @@ class Fit:
         bound = self.point.bound
         if not bound.over_all_patterns:
             return bound
-        return replace(bound, scope=bound.scope + self.posed.numbers.scope)
+        return replace(bound, scope=bound.scope + self.posed.scope)
 
 
 class Member(NamedTuple):

@@ -1,0 +1,99 @@
+"""Columns whose numbers are codes: each becomes a column of zeros and ones for each of its values.
+
+A code is no quantity, and no linear function of it says "this value". The program is posed on the
+encoded columns, and so is its network: a network that takes the codes themselves and does the same
+would have another layer. `Categories.encode` is the way from raw rows to the rows of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+LEAST, MOST = 3, 10  # distinct values of a column that may hold codes; two need no encoding
+Features: TypeAlias = "str | ArrayLike | None"
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """Which columns hold codes, and their values.
+
+    n_features : the number of raw columns.
+    columns : their places, in rising order.
+    values : for each of them its values in the training rows, in rising order.
+    """
+
+    n_features: int
+    columns: tuple[int, ...]
+    values: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, X: np.ndarray, columns: Sequence[int]) -> Categories:
+        places = tuple(sorted(columns))
+        return cls(X.shape[1], places, tuple(np.unique(X[:, j]) for j in places))
+
+    @classmethod
+    def likely(cls, X: Any, weight: np.ndarray) -> Categories | None:
+        """The columns with few distinct values, if there are any, in rows that count. Whether
+        their numbers are codes or quantities, only the loss on other rows can say."""
+        if not isinstance(X, np.ndarray):
+            return None
+        found = cls.of(X[weight > 0], range(X.shape[1]))
+        few = [j for j, values in enumerate(found.values) if LEAST <= len(values) <= MOST]
+        return cls(X.shape[1], tuple(few), tuple(found.values[j] for j in few)) if few else None
+
+    @property
+    def scope(self) -> str:
+        """What a certificate says of the columns."""
+        k = len(self.columns)
+        return f" with {k} column{'s' if k > 1 else ''} of categories one-hot encoded"
+
+    def encode(self, X: np.ndarray) -> np.ndarray:
+        """Raw rows (n, n_features) as the network takes them: the columns of quantities, then one
+        of zeros and ones for each value. A value that no training row has is none of them."""
+        X = np.asarray(X)
+        if X.ndim != 2 or X.shape[1] != self.n_features:
+            raise ValueError(f"X must have {self.n_features} columns, but its shape is {X.shape}")
+        shown = [X[:, [j]] == values for j, values in zip(self.columns, self.values, strict=True)]
+        return np.column_stack([np.delete(X, self.columns, axis=1), *shown]).astype(np.float64)
+
+    def names(self, raw: Sequence[str] | None) -> list[str] | None:
+        """Names of the encoded columns."""
+        if raw is None:
+            return None
+        kept = [name for j, name in enumerate(raw) if j not in self.columns]
+        pairs = zip(self.columns, self.values, strict=True)
+        return kept + [f"{raw[j]}={value:g}" for j, values in pairs for value in values]
+
+
+def chosen_columns(given: ArrayLike, n_features: int, names: Sequence[str] | None) -> list[int]:
+    """The places of columns that are given by place, by name, or by a mask over all columns."""
+    wanted = np.asarray(given)
+    if wanted.ndim != 1:
+        raise ValueError("categorical_features must be a list of columns, or a mask over all")
+    if wanted.size == 0:
+        return []
+    if wanted.dtype.kind == "b":
+        if len(wanted) != n_features:
+            raise ValueError(
+                f"categorical_features is a mask of {len(wanted)} columns, but X has {n_features}"
+            )
+        return np.flatnonzero(wanted).tolist()
+    if wanted.dtype.kind in "UO":
+        if names is None:
+            raise ValueError("categorical_features names columns, but X has no column names")
+        known = list(names)
+        missing = [str(name) for name in wanted if name not in known]
+        if missing:
+            raise ValueError(f"categorical_features: X has no column {', '.join(missing)}")
+        return sorted({known.index(name) for name in wanted})
+    if wanted.dtype.kind not in "iu" or wanted.min() < 0 or wanted.max() >= n_features:
+        raise ValueError(
+            "categorical_features must be names of columns, a mask over all, or places from 0 to "
+            f"{n_features - 1}, not {given!r}"
+        )
+    return sorted(set(wanted.tolist()))
