@@ -63,9 +63,9 @@ def text() -> str:
             "Races that the other could not run or finish are left out.",
             solvers(found),
             *classifiers(found["accuracy"]["rows"]),
-            f"Measured with {', '.join(commands)}\non a machine with {machine['cpu']}, the last one "
-            f"also on {found['accuracy']['machine']['cpu']}. Instances, versions, failures\nand what "
-            "is slower are in the [benchmarks](docs/benchmarks.md).",
+            f"Measured with {', '.join(commands)}\non a machine with {machine['cpu']}, the last "
+            f"also on {found['accuracy']['machine']['cpu']}.\nInstances, versions, failures and "
+            "what is slower are in the\n[benchmarks](docs/benchmarks.md).",
         ]
     )
 
