@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -135,7 +135,7 @@ class CrossValidated(NetworkEstimator):
         if likely is None:
             return choice(posing, given, clock)
         plain = choice(posing, given, Budget(clock.left / 2))
-        encoded = replace(given, X=likely.encode(given.X))
+        encoded = replace(given, X=likely.encode(cast("np.ndarray", given.X)))
         other = choice(posing.with_categories(likely), encoded, clock)
         return other if other.score > plain.score else plain
 
