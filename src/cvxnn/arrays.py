@@ -4,6 +4,10 @@ The numerical code is written against the array-API namespace of its inputs, so 
 torch tensors and any other conforming array pass through the same lines. Only what the
 standard leaves open lives here: moving an array to NumPy and back, and precision.
 
+Arrays may be on a device, such as a GPU. `to_numpy` is the one place where they are copied off it,
+and `like` the one where they are copied back. Some devices have no float64; `double` is then as
+wide as it can be, and certificates are computed in NumPy anyway.
+
 Data may also be sparse: a `csr_array` of SciPy, without duplicates or stored zeros. Products with
 NumPy arrays (`X @ U`, `U @ X.T`) and rows (`X[rows]`) are written as for a dense array; the rest
 that differs is here. And data may be in a file (`StoredRows`), of which some rows at a time are
@@ -13,6 +17,7 @@ NumPy arrays.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from types import ModuleType
 from typing import Any, Protocol, SupportsIndex, TypeAlias, TypeGuard, TypeVar, cast
 
@@ -20,7 +25,7 @@ import array_api_compat.numpy as numpy_namespace
 import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace as _namespace
-from array_api_compat import device, is_torch_array
+from array_api_compat import device, is_array_api_obj, is_cupy_array, is_torch_array, to_device
 from scipy.sparse import csr_array, hstack, issparse
 
 from cvxnn.stored import StoredRows
@@ -94,31 +99,79 @@ def array_namespace(x: Array) -> ModuleType:
 
 
 def to_numpy(x: Array, *, keep_sparse: bool = False) -> Any:
-    """The same values as a NumPy array, copied off an accelerator if need be. A sparse matrix and
-    rows in a file are refused, or stay what they are."""
+    """The same values as a NumPy array, copied off a device if need be. A sparse matrix and rows in
+    a file are refused, or stay what they are."""
     if is_sparse(x) or is_stored(x):
         if keep_sparse:
             return x
         if is_stored(x):
             raise TypeError("X is in a file; this needs an array: X[:] reads all rows into memory")
         raise TypeError("X is a sparse matrix; this needs a dense array: pass X.toarray()")
-    return np.asarray(x.detach().cpu() if is_torch_array(x) else x)  # type: ignore[attr-defined]
+    return x if isinstance(x, np.ndarray) else np.asarray(_off_device(x))
+
+
+def _off_device(x: Any) -> Any:
+    if is_torch_array(x):
+        return x.detach().cpu()
+    if is_cupy_array(x):
+        return x.get()
+    if not is_array_api_obj(x):
+        return x
+    host = _namespace(x).__array_namespace_info__().default_device()
+    return x if device(x) == host else to_device(x, host)
 
 
 def like(reference: SomeArray, values: npt.ArrayLike, dtype: object = None) -> SomeArray:
     """`values` as an array of the library, device and (unless given) dtype of `reference`."""
     xp = array_namespace(reference)
     dtype = reference.dtype if dtype is None else dtype
+    if isinstance(values, np.ndarray) and xp is not numpy_namespace:
+        # converted before the copy, which takes less and which a device without float64 needs
+        values = values.astype(_name(dtype), copy=False)
     return xp.asarray(values, dtype=dtype, device=device(_entries(reference)))
 
 
+def zeros(reference: SomeArray, shape: tuple[int, ...]) -> SomeArray:
+    """Zeros like `reference`, of another shape; never sparse."""
+    xp = array_namespace(reference)
+    return xp.zeros(shape, dtype=reference.dtype, device=device(_entries(reference)))
+
+
+def on_device(x: object) -> str:
+    """The device that an array is on, in words; empty for NumPy's own memory."""
+    return "" if isinstance(x, (np.ndarray, csr_array, StoredRows)) else str(device(x))
+
+
+def widest(x: Array) -> Any:
+    """The dtype float64, or float32 where the device of x has no float64."""
+    xp = array_namespace(x)
+    if xp is numpy_namespace:
+        return np.dtype(np.float64)
+    return _widest(xp, device(x))
+
+
+@cache
+def _widest(xp: ModuleType, its: Any) -> Any:
+    known = xp.__array_namespace_info__().dtypes(device=its, kind="real floating")
+    return known.get("float64", xp.float32)
+
+
+def has_float64(x: Array) -> bool:
+    return widest(x) == array_namespace(x).float64
+
+
 def is_double(x: Array) -> bool:
-    return x.dtype == array_namespace(x).float64
+    """Whether x has the widest numbers of its device: float64, nearly everywhere."""
+    return x.dtype == widest(x)
 
 
 def double(x: SomeArray) -> SomeArray:
-    """`x` in float64; no copy where it is already."""
-    return x if is_double(x) else astype(x, array_namespace(x).float64)
+    """`x` in the widest numbers of its device; no copy where it is already."""
+    return x if is_double(x) else astype(x, widest(x))
+
+
+def _name(dtype: object) -> str:
+    return str(dtype).rpartition(".")[2]
 
 
 def astype(x: SomeArray, dtype: Any) -> SomeArray:
@@ -127,6 +180,21 @@ def astype(x: SomeArray, dtype: Any) -> SomeArray:
     if is_stored(x):
         return cast(Any, x.astype(dtype))
     return array_namespace(x).astype(x, dtype)
+
+
+def with_rows_set(x: SomeArray, rows: Array, chosen: Array, values: Array) -> SomeArray:
+    """A copy of x (m, k) whose rows in `chosen` (m,), booleans, are `values`; `rows` are their
+    numbers, in order. The standard knows no assignment to rows by number."""
+    if isinstance(x, np.ndarray):
+        result = x.copy()
+        result[rows] = values
+        return result
+    if values.shape[0] == 0:
+        return x
+    xp = array_namespace(x)
+    place = xp.cumulative_sum(xp.astype(chosen, xp.int64)) - 1
+    place = xp.maximum(place, xp.zeros_like(place))
+    return xp.where(chosen[:, None], xp.take(values, place, axis=0), x)
 
 
 def with_ones(X: Array) -> Array:

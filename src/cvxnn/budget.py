@@ -172,8 +172,8 @@ def doing(what: str, seconds: float = 0.0) -> None:
 
 
 @contextmanager
-def product(*, forward: float = 0.0, adjoint: float = 0.0) -> Iterator[None]:
-    """Count a product over the data, or a fraction of one, and its time."""
+def product(*, forward: float = 0.0, adjoint: float = 0.0, timed: bool = True) -> Iterator[None]:
+    """Count a product over the data, or a fraction of one, and its time if `timed` is set."""
     budget = _current.get()
     if budget is None:
         yield
@@ -182,7 +182,8 @@ def product(*, forward: float = 0.0, adjoint: float = 0.0) -> Iterator[None]:
     budget.passes.adjoint += adjoint
     before, share = budget.taken, forward + adjoint
     yield
-    budget.passes.took(share, budget.taken - before)
+    if timed:
+        budget.passes.took(share, budget.taken - before)
 
 
 def count_trial() -> None:

@@ -9,9 +9,10 @@ Cones relax the dual constraint: for C-ReLU it bounds the projections Pi_K(+-M'T
 M'Theta - X~'gamma with gamma >= 0 (`problem.dual_correlation`). At an optimum Theta = grad f(Z)
 closes the gap P - D.
 
-Both ends are computed in float64 with a bound on every rounding error (proofs.py), so that they
-hold in real arithmetic for the numbers as they are stored. While a solver runs, its iterates are
-bounded without that (`lower_bound_of`), which decides nothing but when to look more closely.
+Both ends are computed in NumPy's float64 with a bound on every rounding error (proofs.py), wherever
+the data are, so that they hold in real arithmetic for the numbers as they are stored. While a
+solver runs, its iterates are bounded without that (`lower_bound_of`), which decides nothing but
+when to look more closely.
 """
 
 from __future__ import annotations
@@ -155,7 +156,36 @@ def prove(
     their cones by more than rounding are an error, else a caveat. Without `bounded` the lower bound
     is 0, which costs nothing: no loss is negative.
     """
-    U = double(check_problem(problem).check_weights(weights))
+    host = check_problem(problem).on_host
+    proof = _prove(
+        host,
+        weights,
+        None if Theta is None else to_numpy(Theta),
+        start=start,
+        enough=enough,
+        precise=precise,
+        refuse=refuse,
+        bounded=bounded,
+    )
+    if host is problem:
+        return proof
+    back = problem.operator_double.like
+    return proof._replace(weights=back(proof.weights), dual=back(proof.dual))
+
+
+def _prove(
+    problem: Problem,
+    weights: ArrayLike,
+    Theta: np.ndarray | None,
+    *,
+    start: ActiveRows | None,
+    enough: float,
+    precise: float,
+    refuse: bool,
+    bounded: bool,
+) -> Proof:
+    """The same for a problem of NumPy arrays, sparse matrices and rows in files."""
+    U = double(problem.check_weights(weights))
     violation, size = problem.max_violation(U), float(array_namespace(U).max(abs(U)))
     if refuse and violation > FEASIBILITY * size:
         raise ValueError(
@@ -212,6 +242,13 @@ class CertificateError(AssertionError):
         )
         self.problem, self.certificate = problem, certificate
         self.weights, self.dual = weights, dual
+
+
+def time_a_pass(problem: Problem) -> None:
+    """Take the time of a product like those of a certificate, of a run whose own are on a device:
+    what is kept back of its time limit depends on that."""
+    host = problem.on_host
+    host.operator_double.adjoint(np.zeros(tuple(host.loss.Y.shape)))
 
 
 @dataclass(frozen=True, eq=False)

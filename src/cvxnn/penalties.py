@@ -32,6 +32,7 @@ class Penalty(Protocol):
     neuron_norms: ClassVar[bool]  # whether it is lam sum_ik ||U_i^k||, for Newton and cones
     squared_norm: ClassVar[bool]  # whether it is lam/2 ||U||^2, for least squares
     declares_rounding: ClassVar[bool]  # whether it has the three methods that come last
+    any_device: ClassVar[bool]  # whether its formula takes arrays of any library, not NumPy's alone
 
     @property
     def settings(self) -> dict[str, object]:
@@ -84,6 +85,7 @@ _RESTS_ON = {
     "neuron_norms": _METHODS | {"axes"},
     "squared_norm": _METHODS,
     "declares_rounding": _METHODS,
+    "any_device": _METHODS,
 }
 
 
@@ -98,6 +100,7 @@ class ScaledPenalty:
     neuron_norms: ClassVar[bool] = False
     squared_norm: ClassVar[bool] = False
     declares_rounding: ClassVar[bool] = False
+    any_device: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -126,6 +129,7 @@ class GroupNorm(ScaledPenalty):
 
     axes: ClassVar[tuple[int, ...]]
     declares_rounding = True
+    any_device = True
 
     def group_norms(self, U: Array) -> Array:
         xp = array_namespace(U)
@@ -208,6 +212,7 @@ class NeuronGroups(GroupNorm):
     name: ClassVar[str] = "neuron"
     neuron_norms = True
     declares_rounding = True
+    any_device = True
     axes = (1,)
 
     def group_norms(self, U: Array) -> Array:
@@ -228,6 +233,7 @@ class L1(GroupNorm):
     name: ClassVar[str] = "l1"
     axes = ()
     declares_rounding = True
+    any_device = True
 
     def group_norms(self, U: Array) -> Array:
         return array_namespace(U).abs(U)
@@ -239,6 +245,7 @@ class L2(ScaledPenalty):
     name: ClassVar[str] = "l2"
     squared_norm = True
     declares_rounding = True
+    any_device = True
 
     def value(self, U: Array) -> float:
         U = double(U)
@@ -280,6 +287,7 @@ class NoPenalty:
     neuron_norms: ClassVar[bool] = True  # zero times any norm
     squared_norm: ClassVar[bool] = True
     declares_rounding: ClassVar[bool] = True
+    any_device: ClassVar[bool] = True
     settings: ClassVar[dict[str, object]] = {}
 
     def with_lam(self, lam: float) -> Self:

@@ -85,6 +85,11 @@ class Problem(Composite, Protocol):
         """M in float64, which certificates are computed with."""
 
     @property
+    def on_host(self) -> Self:
+        """The same problem of NumPy arrays, which certificates are computed with; it may be this
+        one."""
+
+    @property
     def output_bias(self) -> bool: ...
 
     @property

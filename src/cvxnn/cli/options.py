@@ -201,6 +201,21 @@ def kind(help: str) -> Callable[[Decorated], Decorated]:
     )
 
 
+def _device(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    from cvxnn.devices import find_device
+
+    try:
+        return None if value is None else find_device(value).name
+    except (ImportError, ValueError) as error:
+        raise click.BadParameter(str(error).replace("`device`", "--device")) from error
+
+
+DEVICE = click.option(
+    "--device",
+    metavar="NAME",
+    callback=_device,
+    help="Where to train: cuda, cuda:1 or mps; needs PyTorch. Experimental.",
+)
 MEMORY = click.option(
     "--memory",
     metavar="SIZE",
@@ -285,6 +300,7 @@ LEARNING = _together(
         type=click.IntRange(min=1),
         help="Train on so many leading principal components of the columns.",
     ),
+    DEVICE,
     TOL,
     SEED,
 )

@@ -35,6 +35,7 @@ class Learning(TypedDict):
     holdout: float
     patterns: int | str
     n_components: int | None
+    device: str | None
     seed: int
 
 

@@ -36,6 +36,7 @@ from cvxnn.arrays import Array, Matrix, is_stored
 from cvxnn.bounds.base import Bound, Units
 from cvxnn.budget import Budget
 from cvxnn.certificates import Certificate
+from cvxnn.devices import find_device
 from cvxnn.digits import text_above
 from cvxnn.estimators.categories import Categories, Features, chosen_columns
 from cvxnn.estimators.docs import describe
@@ -207,6 +208,7 @@ class NetworkEstimator(BaseEstimator):
     max_iter: int | None
     max_seconds: float | None
     max_memory: str | int | None
+    device: str | None
     warm_start: bool
     verbose: bool
     random_state: Seed
@@ -239,6 +241,7 @@ class NetworkEstimator(BaseEstimator):
         "max_iter": [None, Interval(Integral, 1, None, closed="left")],
         "max_seconds": [None, Interval(Real, 0, None, closed="neither")],
         "max_memory": [None, str, Interval(Integral, 1, None, closed="left")],
+        "device": [None, str],
         "warm_start": ["boolean"],
         "verbose": ["boolean"],
         "random_state": ["random_state"],
@@ -259,6 +262,7 @@ class NetworkEstimator(BaseEstimator):
     ) -> tuple[Posing, Rows, np.ndarray]:
         """How the program is posed, the validated rows with encoded targets, and the validated
         targets before encoding."""
+        self._check_device()
         y, numeric = self._flattened(y), isinstance(self, RegressorMixin)
         X = self._placed(X, y)
         if is_stored(X):
@@ -294,6 +298,17 @@ class NetworkEstimator(BaseEstimator):
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:
         return y
+
+    def _check_device(self) -> None:
+        """Before any work: a device that is not there, or that has nothing to do."""
+        if self.device is None:
+            return
+        find_device(self.device)
+        if self.patterns == "generate":
+            raise ValueError(
+                f"device={self.device!r} is for patterns='sample': generated patterns take many "
+                "small programs, which are quicker without a device; leave one of the two out"
+            )
 
     def _placed(self, X: ArrayLike, y: ArrayLike) -> Any:
         """X, or its rows in a file where max_memory asks for it."""
@@ -413,6 +428,7 @@ class NetworkEstimator(BaseEstimator):
             on_failure="ignore",
             checkpoint=watch.checkpoint,
             max_seconds=time_for_a_fit(clock),
+            device=self.device,
         )
         return Fit(posed, solution)
 

@@ -150,7 +150,9 @@ class Comparison:
         posing = self.posings[k]
         posed = posing.pose(train.merged(), targets=self.units)
         estimator = self.estimator
-        options = {} if posing.generates else {"max_iter": estimator.max_iter}
+        options = (
+            {} if posing.generates else {"max_iter": estimator.max_iter, "device": estimator.device}
+        )
         steps = Steps(
             posed.problem,
             estimator.tol,

@@ -333,6 +333,7 @@ class _RegressorCV(Regression, CrossValidated):
         max_iter: int | None = None,
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
+        device: str | None = None,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Seed = 0,
@@ -361,6 +362,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.max_memory = max_memory
+        self.device = device
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -399,6 +401,7 @@ class _ClassifierCV(Classification, CrossValidated):
         max_iter: int | None = None,
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
+        device: str | None = None,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Seed = 0,
@@ -427,6 +430,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.max_memory = max_memory
+        self.device = device
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state

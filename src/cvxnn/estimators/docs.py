@@ -92,6 +92,10 @@ PARAMETERS = {
     Bytes that training may take beside X as it is given, for instance "2GB". Where training in
     memory may need more, the rows of a dense X are written to a temporary file and a gated network
     is trained from there; see the page on large data. None for no limit.""",
+    "device": """str or None, default=None
+    Where to train: "cuda", "cuda:1" or "mps", or "cpu" to try it without a GPU; needs PyTorch and
+    `patterns="sample"`. The fitted estimator is the same as without it. Experimental; see the page
+    on GPUs.""",
     "warm_start": """bool, default=False
     Start from the weights of the last fit, if its program had the same shape; with generated
     patterns, from its neurons.""",

@@ -67,7 +67,7 @@ def fit_generated(
 def path_options(estimator: NetworkEstimator, seed: int | None) -> dict[str, Any]:
     """What `path` has to know besides, for patterns of either kind."""
     if estimator.patterns != "generate":
-        return {"max_iter": estimator.max_iter}
+        return {"max_iter": estimator.max_iter, "device": estimator.device}
     return {"patterns": "generate", "random_state": seed, **_limit(estimator)}
 
 

@@ -91,6 +91,7 @@ class _PlainRegressor(Regression, _Plain):
         max_iter: int | None = None,
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
+        device: str | None = None,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Seed = 0,
@@ -112,6 +113,7 @@ class _PlainRegressor(Regression, _Plain):
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.max_memory = max_memory
+        self.device = device
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
@@ -143,6 +145,7 @@ class _PlainClassifier(Classification, _Plain):
         max_iter: int | None = None,
         max_seconds: float | None = None,
         max_memory: str | int | None = None,
+        device: str | None = None,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Seed = 0,
@@ -164,6 +167,7 @@ class _PlainClassifier(Classification, _Plain):
         self.max_iter = max_iter
         self.max_seconds = max_seconds
         self.max_memory = max_memory
+        self.device = device
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state

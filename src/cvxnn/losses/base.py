@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from cvxnn import rounding
-from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy
+from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy, widest
 from cvxnn.rounding import Ball, depth, tree_sum, up
 
 # Sums that have to vanish in the dual count as zero up to this, relative to their terms, while a
@@ -62,6 +62,7 @@ class Loss(Protocol):
     has_sample_weights: bool
     has_root: bool  # whether it has `by_output`, `around` and `root`, which Newton needs
     declares_rounding: bool  # whether it has the three methods that come last
+    any_device: bool  # whether its formula takes arrays of any library, not NumPy's alone
 
     def value(self, Z: Array) -> float:
         """f(Z), summed in float64."""
@@ -132,6 +133,7 @@ class Loss(Protocol):
 
 
 FORMULA = frozenset({"value", "gradient", "bregman", "best_dual", "dual_candidate"})
+_OF_FORMULA = ("affine_gradient", "least_squares", "has_root", "declares_rounding", "any_device")
 
 
 class WeightedLoss:
@@ -147,11 +149,12 @@ class WeightedLoss:
     translates = False  # whether only Z - Y matters
     has_root = False
     declares_rounding = False
+    any_device = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if not FORMULA.isdisjoint(vars(cls)):
-            for quality in ("affine_gradient", "least_squares", "has_root", "declares_rounding"):
+            for quality in _OF_FORMULA:
                 if quality not in vars(cls):
                     setattr(cls, quality, False)
         if "root" in vars(cls):
@@ -162,8 +165,7 @@ class WeightedLoss:
         n, C = Y.shape
         if row_weight is None:
             row_weight = np.full((n, 1), 1.0 / (n if self.coupled else n * C))
-        xp = array_namespace(Y)
-        self.row_weight = like(Y, row_weight, dtype=xp.float64)
+        self.row_weight = like(Y, row_weight, dtype=widest(Y))
 
     @classmethod
     def bind(cls, Y: Array, sample_weight: np.ndarray | None = None, **settings: float) -> Self:
@@ -211,13 +213,13 @@ class WeightedLoss:
 
     def in_numpy(self) -> Self:
         """The same loss in NumPy float64."""
-        return self._with(to_numpy(double(self.Y)))
+        return self.with_targets(double(to_numpy(self.Y)))
 
     def by_output(self) -> list[Self]:
         plain = self.in_numpy()
         if self.coupled:
             return [plain]
-        return [plain._with(plain.Y[:, [k]]) for k in range(plain.Y.shape[1])]
+        return [plain.with_targets(plain.Y[:, [k]]) for k in range(plain.Y.shape[1])]
 
     def on_rows(self, rows: np.ndarray) -> Self:
         """The loss of these rows, each so often that in expectation over random rows it is that of
@@ -229,12 +231,13 @@ class WeightedLoss:
         """The same loss of other rows, with weights (n, 1)."""
         return type(self)(Y, row_weight, **self.settings)
 
-    def _with(self, Y: Array) -> Self:
+    def with_targets(self, Y: Array) -> Self:
+        """The same loss of other targets of the same rows, of any library and on any device."""
         return self.with_rows(Y, to_numpy(self.row_weight))
 
     def _numbers(self) -> tuple[np.ndarray, np.ndarray]:
         """Targets and row weights in NumPy float64."""
-        return to_numpy(double(self.Y)), to_numpy(self.row_weight)
+        return double(to_numpy(self.Y)), to_numpy(self.row_weight)
 
     def _sum_above(self, terms: np.ndarray, roundings: int) -> float:
         """Above the weighted sum of terms >= 0, each computed with so many roundings."""

@@ -39,14 +39,19 @@ class WithIntercept:
         self.affine_gradient = base.affine_gradient
         self.coupled, self.has_sample_weights = base.coupled, base.has_sample_weights
         self.has_root, self.declares_rounding = base.has_root, base.declares_rounding
+        self.any_device = getattr(base, "any_device", False)
         self._plain = base.in_numpy() if not isinstance(base.Y, np.ndarray) else base
         self._centre: np.ndarray | float = 0.0
         self._centred, self._plain_centred = base, self._plain
         if centre and base.translates:
             Y, w = self._plain._numbers()
             self._centre = np.sum(w * Y, axis=0) / np.sum(w)
-            self._centred = base._with(double(base.Y) - like(double(base.Y), self._centre))
-            self._plain_centred = self._plain._with(Y - self._centre)
+            self._centred = base.with_targets(double(base.Y) - like(double(base.Y), self._centre))
+            self._plain_centred = self._plain.with_targets(Y - self._centre)
+
+    def with_targets(self, Y: Array) -> WithIntercept:
+        """The same loss of other targets of the same rows, of any library and on any device."""
+        return WithIntercept(self.base.with_targets(Y))
 
     def intercept(self, Z: Array, near: np.ndarray | None = None) -> np.ndarray:
         """The best b; the search for it starts from `near`, if that is given. What is asked about
@@ -59,7 +64,7 @@ class WithIntercept:
             if known is Z:
                 return found
         start = self._start if near is None else near
-        found = self._plain_centred.minimum(to_numpy(double(Z)), start)
+        found = self._plain_centred.minimum(double(to_numpy(Z)), start)
         self._recent = [(Z, found), *self._recent[: RECENT - 1]]
         if self._warm:
             self._start = found.b

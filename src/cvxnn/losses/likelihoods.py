@@ -18,6 +18,7 @@ class LogisticLoss(WeightedLoss):
     """With q = -s/w y Theta in [0, 1], f*(Theta) = 1/s sum w (q log q + (1 - q) log(1 - q))."""
 
     declares_rounding = True
+    any_device = True
 
     def check_targets(self, intercept: bool) -> None:
         Y = to_numpy(self.Y)
@@ -118,6 +119,7 @@ class SoftmaxLoss(WeightedLoss):
 
     coupled = True
     declares_rounding = True
+    any_device = True
 
     def __init__(self, Y: Array, row_weight: Array | None = None) -> None:
         super().__init__(Y, row_weight)
@@ -161,7 +163,7 @@ class SoftmaxLoss(WeightedLoss):
         largest q makes up for it."""
         xp = array_namespace(q)
         change = q - double(self.Y)
-        largest = xp.astype(q == xp.max(q, axis=1, keepdims=True), xp.float64)
+        largest = xp.astype(q == xp.max(q, axis=1, keepdims=True), q.dtype)
         excess = xp.sum(change, axis=1, keepdims=True) / xp.sum(largest, axis=1, keepdims=True)
         return (change - largest * excess) * self.row_weight
 
@@ -237,7 +239,7 @@ class SoftmaxLoss(WeightedLoss):
         xp = array_namespace(Theta)
         Theta = xp.maximum(Theta, -Y * self.row_weight)
         q = Y + Theta / self.row_weight
-        largest = xp.astype(q == xp.max(q, axis=1, keepdims=True), xp.float64)
+        largest = xp.astype(q == xp.max(q, axis=1, keepdims=True), q.dtype)
         excess = xp.sum(Theta, axis=1, keepdims=True) / xp.sum(largest, axis=1, keepdims=True)
         return Theta - largest * excess
 

@@ -18,6 +18,7 @@ class SquaredLoss(WeightedLoss):
     affine_gradient = True
     translates = True
     declares_rounding = True
+    any_device = True
 
     @property
     def least_squares(self) -> bool:
@@ -125,6 +126,7 @@ class HuberLoss(SquaredLoss):
 
     affine_gradient = False
     declares_rounding = True
+    any_device = True
 
     def __init__(
         self, Y: Array, row_weight: Array | None = None, delta: float = HUBER_DELTA

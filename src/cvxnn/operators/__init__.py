@@ -2,15 +2,17 @@
 
 import numpy as np
 
-from cvxnn.arrays import Array, is_sparse, is_stored
+from cvxnn.arrays import Array, in_numpy, is_sparse, is_stored
 from cvxnn.bits import Bits
 from cvxnn.operators.base import Operator, PatternOperator
 from cvxnn.operators.dense import ExpandedMatrix
+from cvxnn.operators.devices import DeviceMatrix
 from cvxnn.operators.signed import SignedMatrix
 from cvxnn.operators.sparse import SparseExpandedMatrix
 from cvxnn.operators.stored import StoredMatrix
 
 __all__ = [
+    "DeviceMatrix",
     "ExpandedMatrix",
     "Operator",
     "PatternOperator",
@@ -25,4 +27,6 @@ def expanded_matrix(X: Array, patterns: Bits | np.ndarray) -> PatternOperator:
     """The operator for this kind of data, and for patterns as bits or as a boolean mask."""
     if is_stored(X):
         return StoredMatrix(X, patterns)
-    return SparseExpandedMatrix(X, patterns) if is_sparse(X) else ExpandedMatrix(X, patterns)
+    if is_sparse(X):
+        return SparseExpandedMatrix(X, patterns)
+    return ExpandedMatrix(X, patterns) if in_numpy(X) else DeviceMatrix(X, patterns)

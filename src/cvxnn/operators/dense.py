@@ -64,10 +64,8 @@ class ExpandedMatrix:
         self._twins: dict[str, Self] = {}
         self._active: tuple[bytes, Array] | None = None
         self._float_mask: Array | None = None  # (p, n), where there are no kernels
-        cached = self.n * self.p * (8 if is_double(X) else 4) <= cache_bytes
-        if cached and not native.multiplies(X):
-            dtype = np.float64 if is_double(X) else np.float32
-            self._float_mask = like(X, self.bits.by_pattern().astype(dtype))
+        if self.n * self.p * _width(X) <= cache_bytes and not native.multiplies(X):
+            self._float_mask = like(X, self.bits.by_pattern())
 
     @property
     def base(self) -> ExpandedMatrix:
@@ -115,7 +113,7 @@ class ExpandedMatrix:
 
     def forward(self, U: Array) -> Array:
         """M U: (p, d, C) -> (n, C). Costs only as much as there are non-zero blocks."""
-        with budget.product(forward=self._pass):
+        with budget.product(forward=self._pass, timed=self.in_numpy):
             return self._forward(U)
 
     def _forward(self, U: Array) -> Array:
@@ -135,7 +133,7 @@ class ExpandedMatrix:
 
     def adjoint(self, R: Array) -> Array:
         """M'R: (n, C) -> (p, d, C), in the precision of X."""
-        with budget.product(adjoint=self._pass):
+        with budget.product(adjoint=self._pass, timed=self.in_numpy):
             return self._adjoint(self.X, R)
 
     def _adjoint(self, X: Array, R: Array) -> Array:
@@ -213,14 +211,15 @@ class ExpandedMatrix:
         """M M' = (X X') o (D D'), n x n whatever p and d are."""
         total = None
         for patterns in budget.pieces(self.p, _BLOCK // self.n):
-            D = like(self.X, self.mask_of(patterns).T.astype(np.float64))
+            D = like(self.X, self.mask_of(patterns).T)
             piece = panels.gram(D)
             total = piece if total is None else total + piece
         return total * panels.gram(self.X)
 
     def in_double(self) -> Self:
-        """The same operator in float64; it keeps no float copy of the mask."""
-        return self._in_precision("float64")
+        """The same operator in float64, or as near to that as its device comes; it keeps no float
+        copy of the mask."""
+        return self if self.is_double else self._in_precision("float64")
 
     def select(self, patterns: np.ndarray, dtype: DTypeLike | None = None) -> Self:
         """The operator of these patterns (indices), in float32 or float64 if asked for. It costs
@@ -273,8 +272,7 @@ class ExpandedMatrix:
 
     def _mask_rows(self, rows: slice) -> Array:
         """Rows of the mask as floating numbers, transposed: (p, rows)."""
-        dtype = np.float64 if is_double(self.X) else np.float32
-        return like(self.X, self.bits.mask(rows).T.astype(dtype))
+        return like(self.X, self.bits.mask(rows).T)
 
     def _non_zero_blocks(self, flat: Array, mask: Array) -> tuple[Array, Array]:
         """Leave out zero blocks where they are the majority. The rows of the mask that remain
@@ -290,3 +288,8 @@ class ExpandedMatrix:
             self._active = kept = None  # before the new one is made: it may be large
             self._active = kept = key, xp.take(mask, indices, axis=0)
         return xp.take(flat, indices, axis=0), kept[1]
+
+
+def _width(X: Array) -> int:
+    """Bytes of a number in X."""
+    return 8 if X.dtype == array_namespace(X).float64 else 4

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from cvxnn.arrays import Array, Weights, array_namespace, double, to_numpy
 from cvxnn.cones.projection import ActiveRows
+from cvxnn.devices import Device
 from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import Loss
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
@@ -160,6 +161,20 @@ class ConvexProblem:
         """The same problem in other coordinates, of `data.fewer_columns` for instance."""
         return type(self)._of(self.data.in_columns(columns), self.lam)
 
+    @property
+    def on_host(self) -> Self:
+        """The same problem of NumPy arrays, which certificates are computed with."""
+        return self if self.operator.in_numpy else self._with_data(self.data.on_host)
+
+    def placed(self, device: Device, *, single: bool = False) -> Self:
+        """The same problem on a device, in float32 if `single` is set or where it has nothing
+        wider; see `solve` for what works there."""
+        return self._with_data(self.data.placed(device, single=single))
+
+    def _with_data(self, data: ProblemData) -> Self:
+        """The same problem with data of the same numbers, in another place."""
+        return type(self)._of(data, self.lam)
+
     def with_lam(self, lam: float) -> Self:
         """The same problem at another penalty strength; the data are shared."""
         other = copy.copy(self)
@@ -211,4 +226,4 @@ class ConvexProblem:
 
     def _raw_units(self, U: Array) -> np.ndarray:
         """Weights for the raw X: the way back from unit-norm columns."""
-        return to_numpy(double(U)) / self.column_scale[None, :, None]
+        return double(to_numpy(U)) / self.column_scale[None, :, None]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cvxnn.arrays import Array, divide_columns, to_numpy, with_ones
+from cvxnn.arrays import Array, divide_columns, double, has_float64, on_device, to_numpy, with_ones
+from cvxnn.devices import Device
 from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import LOSSES, Loss, LossChoice, make_loss
 from cvxnn.operators import ExpandedMatrix, PatternOperator, expanded_matrix
@@ -53,6 +55,39 @@ class ProblemData:
     def operator_double(self) -> PatternOperator:
         """The operator in float64, which certificates are computed with."""
         return self.operator.in_double()
+
+    @cached_property
+    def on_host(self) -> ProblemData:
+        """The same data as NumPy arrays."""
+        if self.operator.in_numpy:
+            return self
+        operator = expanded_matrix(to_numpy(self.operator.rows()), self.patterns.bits)
+        loss: Any = self.loss
+        return replace(self, operator=operator, loss=loss.with_targets(to_numpy(loss.Y)))
+
+    def placed(self, device: Device, *, single: bool) -> ProblemData:
+        """The same data on a device, in float32 if `single` is set or where it has nothing wider.
+        They stay there as long as these do, for the next run."""
+        key = device, single
+        if key not in self._placed:
+            X, loss = to_numpy(self.operator.rows()), cast(Any, self.loss)
+            X = device.put(X.astype(np.float32, copy=False) if single else X)
+            self._placed[key] = replace(
+                self,
+                operator=expanded_matrix(X, self.patterns.bits),
+                loss=loss.with_targets(device.put(double(to_numpy(loss.Y)))),
+            )
+        return self._placed[key]
+
+    @cached_property
+    def _placed(self) -> dict[tuple[Device, bool], ProblemData]:
+        """On devices, those in float32 and others."""
+        return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what is in use here only: data in other columns, and on devices, which other
+        processes may not have."""
+        return {k: value for k, value in vars(self).items() if k not in ("_placed", "_changed")}
 
     @cached_property
     def span(self) -> int:
@@ -106,6 +141,7 @@ def make_data(
     sample_weight: ArrayLike | None,
 ) -> ProblemData:
     """The data of a problem, checked. The size is checked before anything large is made."""
+    _check_has_float64(X)
     Y, flat_targets = check_targets(Y, X)
     bias, normalize = check_flag(bias, "bias"), check_flag(normalize, "normalize")
     output_bias = check_flag(output_bias, "output_bias")
@@ -126,6 +162,15 @@ def make_data(
         flat_targets=flat_targets,
         column_scale=column_scale,
     )
+
+
+def _check_has_float64(X: Array) -> None:
+    """The problem that is certified is in float64."""
+    if not has_float64(X):
+        raise TypeError(
+            f"X is on {on_device(X)!r}, which has no float64, and certificates need it: pass X as "
+            "a NumPy array, and the device to `solve`"
+        )
 
 
 def check_patterns(patterns: object) -> Patterns:

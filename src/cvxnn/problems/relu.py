@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxnn import budget
-from cvxnn.arrays import Array, is_stored, to_numpy
+from cvxnn.arrays import (
+    Array,
+    array_namespace,
+    double,
+    is_stored,
+    like,
+    to_numpy,
+    widest,
+)
 from cvxnn.cones.cones import Cones
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.cones.screening import LastProjections
@@ -36,7 +44,8 @@ _FEW = 64  # blocks that are projected at a time, longest first: those may be al
 class CReLU(ConvexProblem):
     """C-ReLU: a ReLU network as a convex program with cone constraints.
 
-    Parameters are those of `CGReLU`; the penalty is the paper's, and data are taken to NumPy.
+    Parameters are those of `CGReLU`; the penalty is the paper's, and data are taken to NumPy. On a
+    device (`solve(..., device=...)`) are products and constraints; the cones remain in NumPy.
     Weights are float64 whatever the data are: rounded to float32 they would leave their cones.
 
     singular : what to do with patterns whose cone lies in a subspace. "replace" drops one where a
@@ -123,6 +132,11 @@ class CReLU(ConvexProblem):
         other.cones, other.notes, other.singular = self._other_cones[1], self.notes, self.singular
         return other
 
+    def _with_data(self, data: ProblemData) -> Self:
+        other = type(self)._of(data, self.lam)
+        other.cones, other.notes, other.singular = self.cones, self.notes, self.singular
+        return other
+
     @property
     def gated(self) -> CGReLU:
         """The gated relaxation: the same data without the cones."""
@@ -149,28 +163,41 @@ class CReLU(ConvexProblem):
         p, C = len(self.patterns), self.weight_shape[2]
         return np.tile(np.repeat(np.arange(p), C), 2)
 
-    def flat(self, U: Array) -> np.ndarray:
-        """Blocks (2p, d, C) as rows (2pC, d), sign by sign, pattern by pattern, class by class."""
-        return np.ascontiguousarray(np.asarray(U).transpose(0, 2, 1)).reshape(-1, U.shape[1])
+    @cached_property
+    def sides(self) -> tuple[Array, Array]:
+        """The signs of 2 D_i - I, (p, n), and `pattern_of_block`, where the data are."""
+        if self.operator.in_numpy:
+            return self.cones.signs, self.pattern_of_block
+        X = self.operator.rows()
+        xp = array_namespace(X)
+        return like(X, self.cones.signs, xp.int8), like(X, self.pattern_of_block, xp.int64)
 
-    def unflat(self, rows: np.ndarray) -> np.ndarray:
+    def flat(self, U: Array) -> Any:
+        """Blocks (2p, d, C) as rows (2pC, d), sign by sign, pattern by pattern, class by class."""
+        xp = array_namespace(U)
+        rows = xp.reshape(xp.permute_dims(U, (0, 2, 1)), (-1, U.shape[1]))
+        return np.ascontiguousarray(rows) if isinstance(rows, np.ndarray) else rows
+
+    def unflat(self, rows: Array) -> Any:
         m, d, C = self.weight_shape
-        return np.ascontiguousarray(rows.reshape(m, C, d).transpose(0, 2, 1))
+        xp = array_namespace(rows)
+        blocks = xp.permute_dims(xp.reshape(rows, (m, C, d)), (0, 2, 1))
+        return np.ascontiguousarray(blocks) if isinstance(blocks, np.ndarray) else blocks
 
     def check_weights(self, weights: ArrayLike, name: str = "weights") -> Array:
         if isinstance(weights, (tuple, list)) and len(weights) == 2:
             m, d, C = self.weight_shape
             parts = [self._check_blocks(part, (m // 2, d, C), name) for part in weights]
-            return np.concatenate(parts, axis=0)
+            return array_namespace(parts[0]).concat(parts, axis=0)
         return super().check_weights(weights, name)
 
     def present(self, U: Array) -> tuple[Array, Array]:
         p = len(self.patterns)
-        return U[:p], U[p:]
+        return U[:p, ...], U[p:, ...]
 
     @property
     def _weight_dtype(self) -> object:
-        return np.float64
+        return widest(self.loss.Y)
 
     def network(self, weights: ArrayLike) -> ReLUNetwork:
         """The ReLU network with these weights, in the units of the raw X (theorem 2.1)."""
@@ -189,7 +216,7 @@ class CReLU(ConvexProblem):
     ) -> tuple[np.ndarray, ActiveRows]:
         """U with every block projected onto its cone and lifted over rounding, in float64. `start`
         are the active rows of an earlier call; those of this one are returned."""
-        rows = self.flat(U).astype(np.float64)
+        rows = self.flat(to_numpy(U)).astype(np.float64)
         active = ActiveRows.empty(len(rows), self.cones.width) if start is None else start
         outside = np.flatnonzero(np.any(rows != 0, axis=1))
         pattern = self.pattern_of_block[outside]
@@ -202,9 +229,9 @@ class CReLU(ConvexProblem):
         """Pi_K(-G) for the blocks G of the gradient. Blocks that are small enough as they are, for
         the scaling that would be best, need no projection. `start` are active rows of all flat
         blocks."""
-        rows = -self.flat(self.operator_double.adjoint(Theta))
+        rows = -self.flat(double(to_numpy(self.operator_double.adjoint(Theta))))
         self.project_correlation(rows, Theta, start, in_place=True)
-        return self.unflat(rows)
+        return self.operator_double.like(self.unflat(rows))
 
     def project_correlation(
         self,
@@ -221,7 +248,8 @@ class CReLU(ConvexProblem):
         (see `Cones.project`) do for most of them, and with `rough` for all.
         """
         C = self.weight_shape[2]
-        tau, _ = self.loss.best_dual(Theta, np.full(C, np.inf), np.zeros(C))
+        free, none = like(Theta, np.full(C, np.inf)), like(Theta, np.zeros(C))
+        tau = to_numpy(self.loss.best_dual(Theta, free, none)[0])
         enough = np.tile(self.lam / np.maximum(np.abs(tau), 1e-300), self.weight_shape[0])
         large = np.flatnonzero(np.linalg.norm(rows, axis=1) > enough)
         points, pattern, classes = rows[large], self.pattern_of_block[large], large % C
@@ -306,7 +334,7 @@ class CReLU(ConvexProblem):
 
     def exceeds_dual_limit(self, G: Array) -> bool:
         """Whether some ||Pi_K(-G)|| > lam. Where it is true, few projections are enough to tell."""
-        rows, pattern = -self.flat(G), self.pattern_of_block
+        rows, pattern = -self.flat(double(to_numpy(G))), self.pattern_of_block
         norms = np.linalg.norm(rows, axis=1)
         order = np.argsort(-norms)
         # a few at a time, longest first: the first part mostly decides

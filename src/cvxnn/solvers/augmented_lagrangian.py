@@ -19,6 +19,9 @@ over all blocks b (pattern, sign, class). Where the code departs from the printe
 
 Only non-zero blocks differ from what the multipliers say at v = 0, so the constraint terms are
 evaluated for those alone; X~'gamma is formed once for each update.
+
+On a device, subproblems and multipliers are there. Points are copied off it to be made feasible,
+once a subproblem and every SHOW_EVERY of its iterations.
 """
 
 from __future__ import annotations
@@ -26,32 +29,39 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cvxnn import budget, panels
-from cvxnn.arrays import Array, is_sparse
+from cvxnn.arrays import (
+    Array,
+    array_namespace,
+    astype,
+    is_sparse,
+    on_device,
+    with_rows_set,
+    zeros,
+)
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.kernels import native
 from cvxnn.penalties import Penalty
 from cvxnn.problems import CReLU
 from cvxnn.protocols import Problem
 from cvxnn.smooth import Point, Smooth
-from cvxnn.solvers.base import Iterate, StalledError, Working, full_iterate
-from cvxnn.solvers.rfista import RFISTA
+from cvxnn.solvers.base import Iterate, StalledError, Working
+from cvxnn.solvers.rfista import RFISTA, squared_norm
 from cvxnn.validation import check_integer, check_number
 
 _BLOCK = 2**17  # products of blocks and rows held at a time: 1 MB, near the processor
-
-
+_DEVICE_BLOCK = 2**26  # the same on a device, which works on large pieces
 SHOW_EVERY = 150  # inner iterations between two feasible points
 
 
 class ALState(NamedTuple):
     """What a warm start needs beside the weights."""
 
-    multipliers: np.ndarray  # (2pC, n), >= 0
+    multipliers: Array  # (2pC, n), >= 0
     delta: float
     step_size: float | None
 
@@ -68,7 +78,7 @@ class Scale(NamedTuple):
         target = math.sqrt(2 * problem.loss.zero_value) or 1.0
         X = problem.operator.rows()
         entries = X.data if is_sparse(X) else X
-        column = float(np.linalg.norm(entries)) / math.sqrt(X.shape[1]) or 1.0
+        column = math.sqrt(squared_norm(entries) / X.shape[1]) or 1.0
         return cls(target * column, target**2)
 
 
@@ -95,6 +105,7 @@ class AL:
     name: ClassVar[str] = "al"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 200_000, "paper": 10_000}
     patience: ClassVar[int] = 50_000  # an outer iteration alone may take max_inner
+    any_device: ClassVar[bool] = True
 
     delta: float = 100.0
     window: tuple[float, float] | None = (1e-3, 1e-2)
@@ -146,8 +157,9 @@ class AL:
         U, eta = start, None
         if state is not None:
             gamma, delta, eta = state
+            gamma = problem.operator.like(gamma)
         else:
-            gamma = np.zeros((len(problem.pattern_of_block), n), dtype=problem.operator.dtype)
+            gamma = zeros(problem.operator.rows(), (len(problem.pattern_of_block), n))
             delta = self.delta / (n * C)
             if self.window is not None:
                 U, delta, eta = yield from self._find_delta(run, U, gamma, delta, scale)
@@ -175,7 +187,7 @@ class AL:
                     raise StalledError("the subproblems are solved to rounding")
 
     def _find_delta(
-        self, run: _Outer, U: Array, gamma: np.ndarray, delta: float, scale: Scale
+        self, run: _Outer, U: Array, gamma: Array, delta: float, scale: Scale
     ) -> Generator[Iterate | Working, None, tuple[Array, float, float | None]]:
         """The windowing heuristic: a penalty for which violations are neither large nor gone."""
         assert self.window is not None
@@ -209,14 +221,18 @@ class _Outer:
         start; where a few projections show that zero is not, the rest is saved."""
         problem = self.problem
         feasible, self.active = problem.make_feasible(start)
-        if np.any(start):
-            return full_iterate(problem, feasible)
-        fit = problem.operator.forward(feasible)
+        fit = self._fit(feasible)
         Theta = problem.loss.gradient(fit)
-        G = problem.operator_double.adjoint(Theta)
-        if problem.exceeds_dual_limit(G):
-            return Iterate(feasible, fit, Theta, G)  # G itself is a valid, loose correlation
-        return full_iterate(problem, feasible)
+        if not np.any(feasible):
+            G = problem.operator_double.adjoint(Theta)
+            if problem.exceeds_dual_limit(G):
+                return Iterate(feasible, fit, Theta, G)  # G itself is a valid, loose correlation
+        return Iterate(feasible, fit, Theta, problem.dual_correlation(Theta))
+
+    def _fit(self, feasible: np.ndarray) -> Array:
+        """The predictions of weights in NumPy, which is where the cones are."""
+        operator = self.problem.operator
+        return operator.forward(feasible if operator.in_numpy else operator.like(feasible))
 
     def minimise(
         self, lagrangian: Lagrangian, U: Array, tol: float, eta: float | None
@@ -260,23 +276,26 @@ class _Outer:
         self, U: Array, Theta: Array, correlation: Array | None, n_inner: int
     ) -> Iterate:
         feasible, self.active = self.problem.make_feasible(U, self.active)
-        fit = self.problem.operator.forward(feasible)
-        return Iterate(feasible, fit, Theta, correlation, n_inner=n_inner)
+        return Iterate(feasible, self._fit(feasible), Theta, correlation, n_inner=n_inner)
 
 
 class Lagrangian(Smooth):
     """f(M U) + delta/2 sum_b ||(gamma_b/delta - X~_b u_b)_+||^2, the smooth part of L_delta; with
     the penalty beside it, this is what R-FISTA minimises."""
 
-    def __init__(self, problem: CReLU, gamma: np.ndarray, delta: float) -> None:
+    gamma: Any
+    X: Any
+
+    def __init__(self, problem: CReLU, gamma: Array, delta: float) -> None:
         super().__init__(problem.operator, problem.loss)
         self.problem, self.gamma, self.delta = problem, gamma, delta
         X = problem.operator.rows()
-        self.X = X if is_sparse(X) else np.ascontiguousarray(X)
-        self.signs = problem.cones.signs
-        self.pattern = problem.pattern_of_block
-        self.compiled = native.library() is not None and self.X.dtype == gamma.dtype == np.float64
-        self.pull = self._pull(np.flatnonzero(gamma.any(axis=1)), gamma)
+        self.X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X
+        self.xp = array_namespace(X)
+        self.signs, self.pattern = problem.sides
+        plain = problem.operator.in_numpy and self.X.dtype == gamma.dtype == np.float64
+        self.compiled = plain and native.library() is not None
+        self.pull = self._pull(gamma)
 
     affine_gradient = False  # hinges
 
@@ -294,36 +313,34 @@ class Lagrangian(Smooth):
         Theta = self.loss.gradient(point.fit)
         G = self.operator.adjoint(Theta)
         rows = self.problem.flat(point.U)
-        active = _non_zero(rows)
-        pull = self.pull.copy()
-        pull[active] = self._hinge_pull(rows, active)
+        active, chosen = _non_zero(rows)
+        pull = with_rows_set(self.pull, active, chosen, self._hinge_pull(rows, active))
         return Theta, G - self.problem.unflat(pull)
 
     def bregman(self, new: Point, old: Point) -> float:
         """With a = gamma/delta - X~u and h = a_+ the hinge's divergence is
         delta/2 ((h' - h)^2 + 2 h (h' - a')), a sum of non-negative terms."""
         rows_new, rows_old = self.problem.flat(new.U), self.problem.flat(old.U)
-        active = _non_zero(rows_new, rows_old)
+        active, _ = _non_zero(rows_new, rows_old)
         divergence = self._hinge_divergence(rows_new, rows_old, active)
         return super().bregman(new, old) + self.delta / 2 * divergence
 
     def constraint_gap(self, U: Array) -> float:
         """sum_b ||(X~_b u_b)_-||^2, the paper's measure of infeasibility."""
         rows = self.problem.flat(U)
-        below = np.minimum(self._signed_products(rows, _non_zero(rows)), 0.0)
-        return float(np.vdot(below, below))
+        active, _ = _non_zero(rows)
+        return squared_norm(_positive(-self._signed_products(rows, active)))
 
-    def updated_multipliers(self, U: Array) -> np.ndarray:
+    def updated_multipliers(self, U: Array) -> Array:
         """(gamma - delta X~ u)_+"""
         rows = self.problem.flat(U)
-        active = _non_zero(rows)
-        gamma = self.gamma.copy()
-        gamma[active] = self.delta * np.maximum(self._slack(rows, active), 0.0)
-        return gamma
+        active, chosen = _non_zero(rows)
+        hinge = self.delta * _positive(self._slack(rows, active))
+        return with_rows_set(self.gamma, active, chosen, hinge)
 
-    def _hinge_pull(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
+    def _hinge_pull(self, rows: Any, active: Array) -> Array:
         """X~'(gamma - delta X~ u)_+ of the active blocks: (k, d)."""
-        pull = np.empty((len(active), self.X.shape[1]), dtype=self.X.dtype)
+        pull = [zeros(self.X, (0, self.X.shape[1]))]
         for part in self._parts(active):
             chosen = active[part]
             if self.compiled:
@@ -331,12 +348,12 @@ class Lagrangian(Smooth):
                     rows[chosen] @ self.X.T, *self._hinge_terms(chosen)
                 )
             else:
-                hinge = np.maximum(self._slack(rows, chosen), 0.0)
-                coefficients = self.delta * hinge * self.signs[self.pattern[chosen]]
-            pull[part] = coefficients @ self.X
-        return pull
+                hinge = _positive(self._slack(rows, chosen))
+                coefficients = self.delta * hinge * self._signs_of(chosen)
+            pull.append(astype(coefficients @ self.X, self.X.dtype))
+        return self.xp.concat(pull, axis=0)
 
-    def _hinge_divergence(self, new: np.ndarray, old: np.ndarray, active: np.ndarray) -> float:
+    def _hinge_divergence(self, new: Any, old: Any, active: Array) -> float:
         total = 0.0
         for part in self._parts(active):
             chosen = active[part]
@@ -345,35 +362,52 @@ class Lagrangian(Smooth):
                 total += native.hinge_divergence(after, before, *self._hinge_terms(chosen))
                 continue
             slack_new = self._slack(new, chosen)
-            hinge_new = np.maximum(slack_new, 0.0)
-            hinge = np.maximum(self._slack(old, chosen), 0.0)
-            jump = hinge_new - hinge
-            total += float(np.vdot(jump, jump) + 2 * np.vdot(hinge, hinge_new - slack_new))
+            hinge_new, hinge = _positive(slack_new), _positive(self._slack(old, chosen))
+            along = float(self.xp.sum(hinge * (hinge_new - slack_new)))
+            total += squared_norm(hinge_new - hinge) + 2 * along
         return total
 
-    def _hinge_terms(
-        self, chosen: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float]:
+    def _hinge_terms(self, chosen: Any) -> tuple[Any, Any, Any, Any, float]:
         return self.signs, chosen, self.pattern, self.gamma, self.delta
 
-    def _parts(self, active: np.ndarray) -> Iterator[slice]:
+    def _parts(self, active: Array) -> Iterator[slice]:
         """Slices of the active blocks whose products with all rows fit into the cache."""
-        return budget.pieces(len(active), _BLOCK // self.X.shape[0])
+        size = _BLOCK if on_device(self.X) in ("", "cpu") else _DEVICE_BLOCK
+        return budget.pieces(active.shape[0], size // self.X.shape[0])
 
-    def _signed_products(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
+    def _signed_products(self, rows: Any, active: Array) -> Array:
         """X~_b u_b for the active blocks: (k, n)."""
-        return panels.multiply(rows[active], self.X.T) * self.signs[self.pattern[active]]
+        rows = self.xp.take(rows, active, axis=0)
+        if not self.operator.in_numpy:
+            rows = astype(rows, self.X.dtype)  # products are in the precision of the data
+        return panels.multiply(rows, self.X.T) * self._signs_of(active)
 
-    def _slack(self, rows: np.ndarray, active: np.ndarray) -> np.ndarray:
-        return self.gamma[active] / self.delta - self._signed_products(rows, active)
+    def _signs_of(self, active: Array) -> Array:
+        """+-1 for all rows of the active blocks: (k, n)."""
+        signs = self.xp.take(self.signs, self.xp.take(self.pattern, active, axis=0), axis=0)
+        return signs if self.operator.in_numpy else astype(signs, self.X.dtype)
 
-    def _pull(self, active: np.ndarray, gamma: np.ndarray) -> np.ndarray:
+    def _slack(self, rows: Any, active: Array) -> Array:
+        gamma = self.xp.take(self.gamma, active, axis=0)
+        return gamma / self.delta - self._signed_products(rows, active)
+
+    def _pull(self, gamma: Array) -> Array:
         """X~'gamma for all blocks, zero where gamma is: (2pC, d)."""
-        pull = np.zeros((len(self.pattern), self.X.shape[1]), dtype=self.X.dtype)
-        pull[active] = panels.multiply(gamma[active] * self.signs[self.pattern[active]], self.X)
-        return pull
+        active, chosen = _non_zero(gamma)
+        used = self.xp.take(gamma, active, axis=0) * self._signs_of(active)
+        pull = zeros(self.X, (gamma.shape[0], self.X.shape[1]))
+        return with_rows_set(pull, active, chosen, panels.multiply(used, self.X))
 
 
-def _non_zero(*rows: np.ndarray) -> np.ndarray:
-    """The blocks that are non-zero in any of the given weights."""
-    return np.flatnonzero(np.any([np.any(part != 0, axis=1) for part in rows], axis=0))
+def _non_zero(*rows: Array) -> tuple[Any, Any]:
+    """The blocks that are non-zero in any of the given weights: their numbers, and booleans."""
+    xp = array_namespace(rows[0])
+    chosen = xp.any(rows[0] != 0, axis=1)
+    for part in rows[1:]:
+        chosen = chosen | xp.any(part != 0, axis=1)
+    return xp.nonzero(chosen)[0], chosen
+
+
+def _positive(x: Array) -> Array:
+    xp = array_namespace(x)
+    return xp.maximum(x, xp.zeros_like(x))

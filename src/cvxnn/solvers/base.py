@@ -38,6 +38,7 @@ class Iterate:
         bounds: M'Theta, for cones with any multipliers subtracted.
     bound : the lower bound that Theta gives, where the method knows it; `correlation` may then be
         left out.
+    objective : the value at U, where the method knows it.
     residual : the published stopping rule's measure, where it was asked for.
     n_inner : iterations of the method that were spent since the last full iterate.
     state : what a warm start needs beside the weights.
@@ -54,6 +55,7 @@ class Iterate:
     correlation: Array | None = None
     _: KW_ONLY
     bound: float | None = None
+    objective: float | None = None
     residual: float | None = None
     step_size: float | None = None
     n_inner: int = 1
@@ -98,6 +100,7 @@ class Solver(Protocol):
     """`default_max_iter` is by stopping rule. A method may also have
 
     handles(problem) : whether it can solve the problem; without it, the method takes every one.
+    any_device : whether it works on arrays of any library on any device, not on NumPy's alone.
     carry_on(problem, before, last, share) : the state for a path's next point from those of the
         last two; `share` is the next step of lam relative to the last one.
     further_bytes(problem) : what it needs beside weights, for a refusal before it is too late.

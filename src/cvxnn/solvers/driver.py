@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from typing import Any
 
 from cvxnn import budget, threads
 from cvxnn.arrays import Array, Weights
 from cvxnn.budget import Budget
+from cvxnn.certificates import time_a_pass
+from cvxnn.devices import find_device
 from cvxnn.memory import TooLargeError, check_size_text, size_text
 from cvxnn.problems import check_weights_fit
 from cvxnn.protocols import Problem
@@ -21,6 +23,7 @@ from cvxnn.solvers.choice import choose_gated, suits_working_sets
 from cvxnn.solvers.columns import in_better_columns
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
+from cvxnn.solvers.devices import OnDevice, check_offered, state_on_host
 from cvxnn.solvers.direct import LSMR, Direct
 from cvxnn.solvers.newton.method import Newton
 from cvxnn.solvers.results import (
@@ -49,6 +52,7 @@ _OWN_OPTIONS = (
     "max_iter",
     "max_seconds",
     "max_memory",
+    "device",
     "warm_start",
     "callback",
     "on_failure",
@@ -66,6 +70,7 @@ def solve(
     max_iter: int | None = None,
     max_seconds: float | None = None,
     max_memory: str | int | None = None,
+    device: str | None = None,
     warm_start: Weights | Solution | Start | None = None,
     callback: Callable[[Progress], object] | None = None,
     on_failure: str = "warn",
@@ -93,6 +98,10 @@ def solve(
     max_memory : bytes, or a text such as "500MB", that the run may take beside the problem itself.
         "auto" then takes R-FISTA where Newton may need more. A run that is predicted to need more
         is an error. For data that do not fit at all, see `StoredRows`.
+    device : where to work: "cuda", "cuda:1", "mps", or "cpu" to try it without a GPU; any device of
+        PyTorch (pip install 'cvxnn[torch]'). The methods that are offered there are "rfista" and
+        "al", which "auto" then takes. Weights and certificate come back as without it, and are
+        proven in NumPy's float64; see the page on GPUs. Experimental.
     warm_start : weights or a `Solution` to start from; a solution of the same method also hands
         on its step size, multipliers and the like, and so does `solution.start()`, which holds
         none of the data. "direct", "lsmr", "decomposition" and "cvxpy" always begin afresh.
@@ -121,11 +130,16 @@ def solve(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
     interval = _interval(checkpoint, checkpoint_seconds)
+    place = None if device is None else find_device(device)
+    if place is not None and solver == "auto":
+        solver = RFISTA.name if problem.kind == "C-GReLU" else AL.name
     limit = Budget(math.inf if max_seconds is None else float(max_seconds))
     with threads.single_blas(), budget.spend(limit) as spent:
         if max_memory is not None:
             solver = _within(check_size_text(max_memory, "max_memory"), problem, solver)
         method = _make_solver(problem, solver, options)
+        if place is not None:
+            check_offered(problem, method, place, SOLVERS)
         _check_capabilities(problem, method, stop)
         further = getattr(method, "further_bytes", None)
         check_weights_fit(problem, 0 if further is None else further(problem))
@@ -136,8 +150,14 @@ def solve(
             file = RunFile(checkpoint, problem, method, stop, interval)
         run = Run(problem, tol, stop, most, spent, callback, file)
         spent.on_silence = None if callback is None else run.sign_of_life
-        way = in_better_columns(method, problem) if stop == "gap" else method
+        if math.isfinite(spent.seconds) and (place or not problem.operator.in_numpy):
+            time_a_pass(problem)
+        way: Any = method if place is None else OnDevice(method, place)
+        if place is None and stop == "gap":
+            way = in_better_columns(method, problem)
         solution = run.finish(method, *run.to_the_end(run.steps(way, start, state)))
+        if place is not None:
+            solution = replace(solution, state=state_on_host(solution.state))
     if not solution.converged and solution.status is not Status.STOPPED and on_failure != "ignore":
         if on_failure == "raise":
             raise NotConvergedError(solution.message, solution)

@@ -95,6 +95,7 @@ class RFISTA:
     name: ClassVar[str] = "rfista"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000, "paper": 100_000}
     products_only: ClassVar[bool] = True  # of the data: rows in files will do
+    any_device: ClassVar[bool] = True
 
     step: str = "tightness"
     line_search: str = "curvature"

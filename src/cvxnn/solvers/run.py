@@ -209,7 +209,9 @@ class Run:
     def _observe(self, iterate: Iterate) -> None:
         """Keep the best objective and the best lower bound; they need not be of one iterate."""
         problem = self.problem
-        objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
+        objective = iterate.objective
+        if objective is None:
+            objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
         if objective < self.objective or self.best_U is None:
             self.objective, self.best_U = objective, iterate.U
             self._restore = iterate.restore
@@ -282,7 +284,8 @@ class Run:
         if self.stop == "paper":
             if progress.residual is None or progress.residual > self.tol:
                 return False
-            self.best_U = iterate.U  # the point whose residual is small
+            # the point whose residual is small
+            self.best_U, self._restore = iterate.U, iterate.restore
             return True
         if progress.relative_gap > self.confirm_below:
             return False

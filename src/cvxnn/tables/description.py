@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def content_of(model: Model) -> Content:
         fitted["best_index"] = int(estimator.best_index_)
     description: dict[str, object] = {
         "estimator": type(estimator).__name__,
-        "parameters": _data_only(estimator.get_params()),
+        "parameters": _data_only(_without_place(estimator.get_params())),
         "fitted": fitted,
         "certificate": vars(estimator.certificate_),
         "columns": model.encoder.to_json(),
@@ -50,6 +50,11 @@ def content_of(model: Model) -> Content:
     if model.proof is not None:
         description["bound"] = model.proof.description()
     return Content(estimator.network_, description, _arrays(model))
+
+
+def _without_place(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Without the device that it was trained on, which others may not have."""
+    return {name: value for name, value in parameters.items() if name != "device"}
 
 
 def _arrays(model: Model) -> dict[str, np.ndarray]:
