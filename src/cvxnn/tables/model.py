@@ -50,6 +50,7 @@ from cvxnn.tables.estimation import KINDS, make_estimator, scores_by_part
 from cvxnn.tables.exporting import to_onnx, to_torch
 from cvxnn.tables.frames import as_table
 from cvxnn.tables.notes import warn_about_guesses
+from cvxnn.tables.objectives import objective_above
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
 from cvxnn.tables.restoration import restored
 from cvxnn.tables.spilling import encoded_rows
@@ -71,6 +72,7 @@ _OLD_FILE = (
 # A claimed objective is this much, relative, above the one that was found, so that a check on
 # another machine, whose last bits may differ, still confirms it.
 MARGIN = 2.0**-46
+MOST_EXACT = 2**16  # activations for which a claim is computed without rounding: about a second
 WIDE_MARGIN = 1e-9  # the same where the objective was computed in floating point
 
 
@@ -247,7 +249,7 @@ class Model:
             proof=found.bound if found.bound.over_all_patterns else None,
             **_outcome(found.solution),
         )
-        with step("computing the objective without rounding"):
+        with step("bounding the objective"):
             if not model.merged:
                 return model._with_margin(X, found)
             return model._claiming(model._posed(table))
@@ -468,10 +470,15 @@ class Model:
         return model._claiming(model._posed(table))
 
     def _claiming(self, posed: _Posed) -> Model:
-        """The model with a certificate whose objective is computed without rounding, for the
-        network as it will be in the file."""
+        """The model with a certificate whose objective is computed without rounding, or where that
+        would take longer than training, with a bound on the rounding; for the network as it will
+        be in the file."""
         estimator, claim = _copy(self.estimator), self.certificate
-        found = network_value(self.network, posed.program, posed.scales).objective
+        found = math.inf
+        if len(posed.rows) * self.network.n_neurons > MOST_EXACT:
+            found = objective_above(self.network, posed.program, posed.scales)
+        if not math.isfinite(found):  # few rows, or numbers that floating point has no room for
+            found = network_value(self.network, posed.program, posed.scales).objective
         objective = max(found, claim.lower_bound) * (1 + MARGIN)
         own = objective if posed.program.cones else None
         estimator.certificate_ = replace(claim, objective=objective, network_objective=own)

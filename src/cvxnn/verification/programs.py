@@ -260,7 +260,7 @@ def network_value(
     if scales is None:
         m, C = network.n_features, network.n_outputs
         scales = Scales(np.zeros(m), np.ones(m), np.zeros(C), np.ones(C))
-    first, shift = _for_scaled_rows(network.W1, network.b1, scales)
+    first, shift = for_scaled_rows(network.W1, network.b1, scales)
     W2, spread = Exact.of(network.W2), Exact.of(scales.target_spread)
     offset = -Exact.of(scales.target_mean)
     if network.b2 is not None:
@@ -273,7 +273,7 @@ def network_value(
             on = bits[rows]
         else:
             on = pre.ints > 0
-            wrong += _wrong_rows(program, rows, pre.floats(), first.floats(), shift.floats())
+            wrong += wrong_rows(program, rows, pre.floats(), first.floats(), shift.floats())
         Z = Exact(np.where(on, pre.ints, 0), pre.exponent) @ W2 + offset
         total = total + loss_above(program, Z, rows, spread)
     if not isinstance(network, GatedReLUNetwork):
@@ -294,12 +294,12 @@ def _gated_bits(
     """Where gated neurons are on, (n, m), and how many of them match no pattern of the program. A
     neuron is on where the pattern of its gate says so; of several patterns that match up to
     rounding, the closest counts. A neuron that matches none is on where its gate says so."""
-    gates, shift = _for_scaled_rows(network.gates.T, network.gate_bias, scales)
+    gates, shift = for_scaled_rows(network.gates.T, network.gate_bias, scales)
     wrong = np.zeros((network.n_neurons, program.mask.shape[1]))
     unlike, bits = wrong.copy(), np.zeros((len(program.X), network.n_neurons), dtype=bool)
     for rows, exact in _pre_activations(program, gates, shift):
         heights, mask = exact.floats(), program.mask[rows]
-        wrong += _wrong_rows(program, rows, heights, gates.floats(), shift.floats())
+        wrong += wrong_rows(program, rows, heights, gates.floats(), shift.floats())
         bits[rows] = heights > 0 if network.strict else heights >= 0
         on = bits[rows].astype(float)
         unlike += on.T @ ~mask + (1 - on).T @ mask
@@ -317,7 +317,7 @@ def _pre_activations(program: Program, W: Exact, b: Exact) -> Iterator[tuple[sli
         yield rows, Exact.of(program.X[rows, :d]) @ W.T + b
 
 
-def _for_scaled_rows(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tuple[Exact, Exact]:
+def for_scaled_rows(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tuple[Exact, Exact]:
     """Weights (m, d) and intercepts (m,) for scaled rows, from those for raw rows."""
     weights = Exact.of(W)
     shift = (weights * Exact.of(scales.mean)).sum(axis=1)
@@ -327,7 +327,7 @@ def _for_scaled_rows(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tup
     return weights, shift if b is None else shift + Exact.of(b)
 
 
-def _wrong_rows(
+def wrong_rows(
     program: Program, rows: slice, heights: np.ndarray, W: np.ndarray, b: np.ndarray
 ) -> np.ndarray:
     """In how many rows each neuron differs from each pattern, beyond rounding: (m, p)."""
