@@ -485,6 +485,29 @@ def test_folds_are_less_precise_than_what_is_kept(cancer, monkeypatch):
     assert quick.certificate_.relative_gap <= 1e-5
 
 
+@pytest.mark.parametrize("cls", [cvxnn.GatedReLUClassifierCV, cvxnn.ReLUClassifierCV])
+def test_programs_of_large_folds_are_not_kept(cancer, monkeypatch, cls):
+    """Posed again for each strength, they give the same choice, and the same mean."""
+    X, y = cancer
+    settings = {**QUICK_CV, "tol": 1e-6, "average": True}
+    monkeypatch.setattr(comparison, "FOLD_TOL", 0.0)
+    kept = cls(**settings).fit(X, y)
+    compared, posed = comparison.compare, []
+    monkeypatch.setattr(comparison, "AT_ONCE", 0)
+
+    def watched(*arguments, **options):
+        found = compared(*arguments, **options)
+        posed.extend(fold.posed for fold in found.folds)
+        return found
+
+    monkeypatch.setattr("cvxnn.estimators.cross_validation.compare", watched)
+    again = cls(**settings).fit(X, y)
+    assert posed == [None] * 3
+    np.testing.assert_allclose(again.cv_scores_, kept.cv_scores_, atol=1e-4)
+    assert again.alpha_ == kept.alpha_
+    np.testing.assert_allclose(again.predict_proba(X), kept.predict_proba(X), atol=1e-3)
+
+
 def test_a_grid_ends_after_the_best_strength_and_goes_on_while_the_last_is_the_best():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((150, 3))

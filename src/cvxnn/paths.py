@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cvxnn import threads
-from cvxnn.arrays import to_numpy
+from cvxnn.arrays import Array, to_numpy
 from cvxnn.bounds.base import Bound
 from cvxnn.budget import Budget, OutOfTimeError, spend
 from cvxnn.certificates import prove
@@ -231,6 +231,7 @@ class Steps:
     problem : its own `lam` is not used.
     tol, solver, options : as in `solve`; of generation those that are in `generation` already.
     generation : where every point has patterns of its own.
+    start : weights that the first point starts from.
     """
 
     problem: ConvexProblem
@@ -238,6 +239,7 @@ class Steps:
     solver: str | Solver
     options: dict[str, Any]
     generation: Generation | None = None
+    start: Array | None = None
     _last: list[Solution] = field(default_factory=list)  # two at most
     _count: int = 0
 
@@ -248,7 +250,8 @@ class Steps:
             point = self.generation.at(lam, self._count, **limit)
             found: tuple[Solution, Bound | None] = (point.solution, point.bound)
         else:
-            start, problem = _ahead(self._last, lam), self.problem.with_lam(lam)
+            start = _ahead(self._last, lam) if self._last else self.start
+            problem = self.problem.with_lam(lam)
             options = self.options | limit
             found = solve(problem, self.solver, tol=self.tol, warm_start=start, **options), None
         if found[0].status not in _UNFINISHED:

@@ -5,20 +5,23 @@ all folds are known. Small strengths take most of the time of a path, and the be
 among them: a grid that nobody gave ends once the mean score has not risen for PATIENCE strengths,
 and goes on below its planned end while the last strength is the best. Folds are solved less
 precisely, because they are there to be compared; what is kept of them is fitted again.
+
+The programs of all folds stay in memory from one strength to the next, unless their rows are more
+than AT_ONCE: then every fold is posed again for each strength, and only its neurons are kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, is_stored
 from cvxnn.bounds.base import Units
 from cvxnn.budget import Budget
 from cvxnn.estimators.base import NetworkEstimator, take
@@ -38,6 +41,7 @@ EARLIEST = 0.1  # of lambda_max; above it scores may scatter around the constant
 FURTHER = 2  # how many times as many strengths as planned there may be
 MIN_LOSS = 1e-3  # a fold ends below this share of the zero model's loss: little is left to fit
 FOLD_TOL = 5e-3  # of a fold: its gap, relative to its loss or to what it has gained if that is less
+AT_ONCE = 2**30  # bytes of rows and patterns of all folds, beyond which one is kept at a time
 AHEAD = 3  # strengths that folds in other processes are sent ahead by
 
 
@@ -99,32 +103,40 @@ class Scored(NamedTuple):
     factors: np.ndarray | None
 
 
+class Part(NamedTuple):
+    """Which rows a fold trains on and which it tests, with the targets of all before encoding."""
+
+    rows: Rows
+    train: np.ndarray
+    test: np.ndarray
+    y: np.ndarray
+
+
 @dataclass(eq=False)
 class Fold:
     """One fold on its path.
 
-    posed : the program of its training rows.
-    test, y : the rows held out, and their targets before encoding.
+    k, part : its place, and its rows.
+    posed, steps : the program of its training rows and the path; None while it rests.
     left : the loss of the last point, as a share of the zero model's.
     fitted : whether there is nothing left to fit; then the last point stands for the rest.
     out_of_time : whether its time ended before it came to a strength.
     """
 
-    posed: Posed
-    test: Rows
-    y: np.ndarray
-    steps: Steps
+    k: int
+    part: Part
+    posed: Posed | None = None
+    steps: Steps | None = None
     points: list[Scored] = field(default_factory=list)
     left: float = 1.0
     fitted: bool = False
     out_of_time: bool = False
 
-    def start(self, k: int, posed: Posed | None = None) -> Array | Units | None:
-        """What a fit at the k-th strength starts from, that of this fold or of another program with
-        the same gates."""
+    def start(self, k: int, posed: Posed) -> Array | Units | None:
+        """What a fit of a program at the k-th strength starts from: that of this fold, or another
+        one with the same gates."""
         neurons = self.points[k].neurons
-        problem = (self.posed if posed is None else posed).problem
-        return neurons.weights(problem) if isinstance(neurons, Neurons) else neurons
+        return neurons.weights(posed.problem) if isinstance(neurons, Neurons) else neurons
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +148,7 @@ class Comparison:
     units : how targets are scaled, in every fold as in the final fit.
     learns_factors : whether networks are asked how much each column matters.
     on_round : called with the rounds of generation.
+    rest : whether programs are not kept from one strength to the next.
     """
 
     estimator: NetworkEstimator
@@ -144,48 +157,61 @@ class Comparison:
     scorer: Scorer
     learns_factors: bool = False
     on_round: Callable[[Round], object] | None = None
+    rest: bool = False
 
-    def begin(self, k: int, train: Rows, test: Rows, y: np.ndarray) -> Fold:
-        """The k-th fold."""
-        posing = self.posings[k]
-        posed = posing.pose(train.merged(), targets=self.units)
+    def posed(self, fold: Fold) -> Posed:
+        """The program of a fold, which may have to be posed again."""
+        if fold.posed is not None:
+            return fold.posed
+        train = fold.part.rows.select(fold.part.train)
+        return self.posings[fold.k].pose(train.merged(), targets=self.units)
+
+    def _begin(self, fold: Fold) -> tuple[Posed, Steps]:
+        """The program and the path of a fold, from its last point on."""
+        posing, posed = self.posings[fold.k], self.posed(fold)
         estimator = self.estimator
         options = (
             {} if posing.generates else {"max_iter": estimator.max_iter, "device": estimator.device}
         )
-        steps = Steps(
+        start = fold.start(-1, posed) if fold.points else None
+        return posed, Steps(
             posed.problem,
             estimator.tol,
             estimator.solver,
             {"on_failure": "ignore", **options},
             generation_of(estimator, posed, self.on_round) if posing.generates else None,
+            None if isinstance(start, Units) else start,
         )
-        return Fold(posed, test, y, steps)
 
     def advance(self, fold: Fold, alphas: Sequence[float], seconds: float) -> Fold:
         """Follow the path of a fold to the next strengths, for so many seconds at most."""
         clock = Budget(seconds)
+        posed, steps = fold.posed, fold.steps
+        if posed is None or steps is None:
+            posed, steps = self._begin(fold)
+        test, y = fold.part.rows.select(fold.part.test), fold.part.y[fold.part.test]
         for alpha in alphas:
             if fold.fitted:
                 fold.points.append(fold.points[-1])
                 continue
             gained = 1 / max(fold.left, MIN_LOSS) - 1  # where little is, scores differ by little
-            fold.steps.tol = max(self.estimator.tol, FOLD_TOL * min(1.0, gained))
-            solution, _ = fold.steps.to(alpha, None if math.isinf(seconds) else clock.left)
+            steps.tol = max(self.estimator.tol, FOLD_TOL * min(1.0, gained))
+            solution, _ = steps.to(alpha, None if math.isinf(seconds) else clock.left)
             if solution.status is Status.INTERRUPTED:
                 raise KeyboardInterrupt  # a choice needs the scores of all folds
             if solution.status is Status.TIME_LIMIT:
                 fold.out_of_time = True
                 break
             candidate = copy(self.estimator)
-            take(candidate, Fit(fold.posed, solution))
-            candidate._validated_rows = fold.test.X
-            score = self.scorer(candidate, fold.test.X, fold.y, sample_weight=fold.test.weight)
+            take(candidate, Fit(posed, solution))
+            candidate._validated_rows = test.X
+            score = self.scorer(candidate, test.X, y, sample_weight=test.weight)
             handed_on = neurons_of if self.posings[0].generates else Neurons.of
             factors = factors_of(solution) if self.learns_factors else None
             fold.points.append(Scored(score, solution.n_active, handed_on(solution), factors))
             fold.left = loss_left(solution)
             fold.fitted = fold.left < MIN_LOSS
+        fold.posed, fold.steps = (None, None) if self.rest else (posed, steps)
         return fold
 
 
@@ -195,6 +221,7 @@ class Outcome:
 
     alphas: np.ndarray
     folds: list[Fold]
+    comparison: Comparison
 
     @property
     def scores(self) -> np.ndarray:
@@ -205,6 +232,10 @@ class Outcome:
     def n_active(self) -> np.ndarray:
         return np.array([[point.n_active for point in fold.points] for fold in self.folds])
 
+    def programs(self) -> Iterator[tuple[Fold, Posed]]:
+        """The folds with their programs, one after the other."""
+        return ((fold, self.comparison.posed(fold)) for fold in self.folds)
+
     @property
     def out_of_time(self) -> bool:
         return any(fold.out_of_time for fold in self.folds)
@@ -213,20 +244,21 @@ class Outcome:
 def compare(
     comparison: Comparison,
     grid: Grid,
-    parts: Sequence[tuple[Rows, Rows, np.ndarray]],
+    parts: Sequence[Part],
     *,
     n_jobs: int | None,
     clock: Budget,
     on_alpha: Callable[[int, int], object] | None,
 ) -> Outcome:
-    """Compare strengths on folds, given by the rows to train on, the rows to test on, and the
-    targets of the latter. The answer is the same with any number of jobs."""
+    """Compare strengths on folds. The answer is the same with any number of jobs."""
     jobs = effective_n_jobs(n_jobs)
     ahead = 1 if jobs == 1 else AHEAD
     if jobs > 1:  # which cannot tell
         comparison = replace(comparison, on_round=None)
+    generates = any(posing.generates for posing in comparison.posings)
+    comparison = replace(comparison, rest=not generates and _size(comparison, parts) > AT_ONCE)
     with Parallel(n_jobs=n_jobs) as parallel:
-        folds = parallel(delayed(comparison.begin)(k, *part) for k, part in enumerate(parts))
+        folds = [Fold(k, part) for k, part in enumerate(parts)]
         reached, over = 0, None
         while over is None:
             alphas = [grid[k] for k in range(reached, min(reached + ahead, grid.length))]
@@ -234,6 +266,8 @@ def compare(
             turns = math.ceil(len(folds) / jobs)
             seconds = clock.left if jobs == 1 else clock.left / turns
             folds = parallel(delayed(comparison.advance)(fold, alphas, seconds) for fold in folds)
+            for fold, part in zip(folds, parts, strict=True):
+                fold.part = part  # other processes have sent copies of the rows
             reached = min(len(fold.points) for fold in folds)
             if on_alpha is not None:
                 on_alpha(reached, max(grid.planned, reached))
@@ -244,4 +278,14 @@ def compare(
     for fold in folds:
         del fold.points[over:]
         fold.out_of_time &= over == reached
-    return Outcome(np.array([grid[k] for k in range(over)]), folds)
+    return Outcome(np.array([grid[k] for k in range(over)]), folds, comparison)
+
+
+def _size(comparison: Comparison, parts: Sequence[Part]) -> int:
+    """Bytes of the training rows and patterns of all folds; rows in files take none."""
+    X: Any = parts[0].rows.X
+    if is_stored(X):
+        return 0
+    entries = X.size if isinstance(X, np.ndarray) else X.nnz
+    row = 8 * entries / X.shape[0] + comparison.posings[0].n_patterns / 8
+    return int(row * sum(len(part.train) for part in parts))

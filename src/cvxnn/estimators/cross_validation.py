@@ -36,7 +36,7 @@ from cvxnn.estimators.base import (
 )
 from cvxnn.estimators.categories import Categories, Features
 from cvxnn.estimators.column_scales import factors_of
-from cvxnn.estimators.comparison import Comparison, Grid, Outcome, compare
+from cvxnn.estimators.comparison import Comparison, Grid, Outcome, Part, compare
 from cvxnn.estimators.folds import Folds, Split, default_splits, own_splits
 from cvxnn.estimators.generating import largest_strength
 from cvxnn.estimators.posing import Fit, Member, Posed, Posing
@@ -122,7 +122,7 @@ class CrossValidated(NetworkEstimator):
         """The choice on the columns as they are, or where it is better on columns of categories."""
 
         def choice(posing: Posing, given: Rows, clock: Budget) -> _Choice:
-            parts = [(given.select(a), given.select(b), targets[b]) for a, b in splits]
+            parts = [Part(given, train, test, targets) for train, test in splits]
             # the choice should not depend on one sampling of patterns; the first fold has that of
             # the final fit, which starts from it
             others = [posing.with_seed_of(k) for k in range(1, len(parts))]
@@ -153,9 +153,9 @@ class CrossValidated(NetworkEstimator):
         alpha = fit.solution.problem.lam
         fits = Parallel(n_jobs=self.n_jobs)(
             delayed(estimator._fit_posed)(
-                fold.posed.at(alpha), Watch(), clock, fold.start(found.best)
+                posed.at(alpha), Watch(), clock, fold.start(found.best, posed)
             )
-            for fold in found.outcome.folds
+            for fold, posed in found.outcome.programs()
         )
         self.members_ = tuple(Member.of(one) for one in (fit, *fits))
         networks = [member.network for member in self.members_]
@@ -238,14 +238,13 @@ class _Search:
     """What strengths are compared on.
 
     posing, fold_posings : of the program of all rows, and of the folds.
-    rows, parts : distinct rows, and for each fold the rows to train on, those to test on, and the
-        targets of these before encoding.
+    rows, parts : distinct rows, and those of each fold.
     """
 
     posing: Posing
     fold_posings: Sequence[Posing]
     rows: Rows
-    parts: Sequence[tuple[Rows, Rows, np.ndarray]]
+    parts: Sequence[Part]
     clock: Budget
     watch: Watch
 
