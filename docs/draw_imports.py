@@ -18,7 +18,7 @@ Graph = dict[str, set[str]]
 
 # From the bottom to the top: a module imports from its own layer and from those below.
 LAYERS = {
-    "ground": "arrays devices digits files memory rounding stored",
+    "ground": "arrays devices digits files memory ranks rounding sharded stored",
     "machine": "validation budget progress threads kernels panels bits",
     "terms": "losses penalties gates patterns",
     "data": "smooth operators least_squares cones",

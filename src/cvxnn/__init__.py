@@ -19,6 +19,7 @@ _HOME = {
     "sample_patterns": "patterns",
     "Patterns": "patterns",
     "StoredRows": "stored",
+    "ShardedRows": "sharded",
     "GaussianGates": "gates",
     "MixedGates": "gates",
     "SparseGates": "gates",
@@ -156,6 +157,7 @@ if TYPE_CHECKING:  # for type checkers and editors, which do not run __getattr__
     from cvxnn.problems import lambda_max as lambda_max
     from cvxnn.pruning import prune as prune
     from cvxnn.reports import report as report
+    from cvxnn.sharded import ShardedRows as ShardedRows
     from cvxnn.solvers.augmented_lagrangian import AL as AL
     from cvxnn.solvers.conic import CVXPY as CVXPY
     from cvxnn.solvers.convergence import ConvergenceWarning as ConvergenceWarning

@@ -14,6 +14,7 @@ import numpy as np
 
 from cvxnn.arrays import Array, blocks
 from cvxnn.kernels import native
+from cvxnn.ranks import ALONE, Ranks
 from cvxnn.threads import cached_property
 
 WORD = 32  # bits of a word
@@ -110,14 +111,17 @@ class Bits:
             for words in np.ascontiguousarray(self.rows[:, part].T)
         ]
 
-    def distinct(self) -> tuple[np.ndarray, np.ndarray]:
+    def distinct(self, across: Ranks = ALONE) -> tuple[np.ndarray, np.ndarray]:
         """First occurrences of the distinct non-zero patterns, in order, and for each pattern the
-        position of its equal among them (-1 for the zero pattern)."""
-        zero = Bits.empty(self.n, 1).keys()[0]
+        position of its equal among them (-1 for the zero pattern), over the rows of all ranks."""
+        zero, *keys = Bits.empty(self.n, 1).keys() + self.keys()
+        if across.size > 1:
+            parts = across.gather([zero, *keys])
+            zero, *keys = (b"".join(of_ranks) for of_ranks in zip(*parts, strict=True))
         first: dict[bytes, int] = {zero: -1}
         keep: list[int] = []
         position = np.empty(self.rows.shape[1], dtype=int)
-        for i, key in enumerate(self.keys()):
+        for i, key in enumerate(keys):
             if key not in first:
                 first[key] = len(keep)
                 keep.append(i)

@@ -19,7 +19,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+import numpy as np
+
 from cvxnn.arrays import blocks
+from cvxnn.ranks import ALONE, Ranks
 
 clock = time.perf_counter  # tests have one of their own
 # What one thread does in a second on a slow machine: operations of dense linear algebra in float64.
@@ -32,6 +35,13 @@ SILENCE = 0.7  # seconds without an iteration after which the callback is called
 
 class OutOfTimeError(Exception):
     """The time of a run is up. It never leaves `solve`."""
+
+
+class StopAskedError(Exception):
+    """The callback has asked to stop while an iteration was under way. It never leaves `solve`."""
+
+
+ENDS = (OutOfTimeError, StopAskedError, KeyboardInterrupt)  # of a run, from outside its method
 
 
 @dataclass
@@ -64,6 +74,9 @@ class Budget:
     seconds : until it has to end.
     on_silence : called when the callback was not called for a while (see `told`).
 
+    across : the ranks that share the rows. All have to end at the same point, so there is no end by
+        `look`: it is noted, and the next sum over all rows tells the others (`total`).
+
     `reserve` are seconds that are kept back for its end, for a certificate.
     """
 
@@ -71,8 +84,10 @@ class Budget:
         self,
         seconds: float = math.inf,
         on_silence: Callable[[], object] | None = None,
+        across: Ranks = ALONE,
     ) -> None:
-        self.seconds, self.on_silence = seconds, on_silence
+        self.seconds, self.on_silence, self.across = seconds, on_silence, across
+        self._wish: type[BaseException] | None = None  # how rank 0 wishes to end
         self.started = self._told = clock()
         self.passes = Passes()
         self.reserve = 0.0
@@ -101,6 +116,24 @@ class Budget:
         self._told = clock()
 
     def look(self, telling: bool = True) -> None:
+        if self.across.size == 1:
+            self._look(telling)
+        elif self.across.rank == 0:
+            try:
+                self._look(telling)
+            except ENDS as end:
+                self.wish(type(end))
+
+    def wish(self, end: type[BaseException]) -> None:
+        """End the run in this way, on all ranks, at the next sum over all rows."""
+        self._wish = end
+
+    def take_wish(self) -> type[BaseException] | None:
+        """The way to end, once."""
+        wish, self._wish = self._wish, None
+        return wish
+
+    def _look(self, telling: bool) -> None:
         now = clock()
         if now - self.started >= self.seconds - self.reserve:
             raise OutOfTimeError
@@ -166,9 +199,25 @@ def doing(what: str, seconds: float = 0.0) -> None:
     budget = _current.get()
     if budget is not None:
         budget.doing = what
-        if seconds > SILENCE and budget.on_silence is not None:
+        alone = budget.across.size == 1  # else a callback may not end the run here
+        if seconds > SILENCE and budget.on_silence is not None and alone:
             budget.told()
             budget.on_silence()
+
+
+def total(x: np.ndarray, across: Ranks) -> np.ndarray:
+    """The sum over all ranks of an array of each. It ends the run on all of them if rank 0 wishes
+    so, at the same point of the program."""
+    budget = _current.get()
+    if budget is None or budget.across.size == 1:
+        return across.sum(x)
+    budget.look()
+    wish = budget.take_wish()
+    code = 0 if wish is None else ENDS.index(wish) + 1
+    found = across.sum(np.append(x, code if across.rank == 0 else 0))
+    if found[-1]:
+        raise ENDS[int(found[-1]) - 1]
+    return found[:-1].reshape(x.shape)
 
 
 @contextmanager

@@ -125,6 +125,12 @@ def certify(problem: Problem, weights: ArrayLike, Theta: Array | None = None) ->
     return prove(problem, weights, Theta).certificate
 
 
+def check_bounded(problem: Problem) -> None:
+    """Raise where nothing could be proven."""
+    if isinstance(problem.penalty, NoPenalty) and problem.operator.base.across.size > 1:
+        raise ValueError("lam = 0 has no lower bound with rows in several processes")
+
+
 class Proof(NamedTuple):
     """A certificate and what it rests on; see `Solution` for the parts."""
 
@@ -185,7 +191,8 @@ def _prove(
     bounded: bool,
 ) -> Proof:
     """The same for a problem of NumPy arrays, sparse matrices and rows in files."""
-    U = double(problem.check_weights(weights))
+    across = problem.operator.base.across
+    U = across.agree(double(problem.check_weights(weights)))
     violation, size = problem.max_violation(U), float(array_namespace(U).max(abs(U)))
     if refuse and violation > FEASIBILITY * size:
         raise ValueError(
@@ -195,7 +202,7 @@ def _prove(
     given, (U, caveats) = U, problem.proven_feasible(U)
     violation = violation if U is given else problem.max_violation(U)
     Z = problem.operator_double.forward(U)
-    bias = problem.loss.intercept(Z) if problem.output_bias else None
+    bias = across.agree(problem.loss.intercept(Z)) if problem.output_bias else None
     unproven, network_objective = proofs.obstacles(problem), None
     if unproven:
         objective = problem.loss.value(Z) + problem.penalty.value(U)
@@ -203,6 +210,7 @@ def _prove(
     else:
         objective, network_objective = proofs.objectives_above(problem, to_numpy(U), Z, bias)
         zero_objective = proofs.zero_objective_above(problem)
+    objective, zero_objective = across.agree(np.array([objective, zero_objective])).tolist()
     bounds = _Bounds(problem, U, unproven, precise)
     bound = None
     if not bounded:
@@ -268,6 +276,7 @@ class _Bounds:
         self.problem, self.unproven, self.precise = problem, unproven, precise
         self.radius: float | None = None
         if isinstance(problem.penalty, NoPenalty):
+            check_bounded(problem)
             self.radius = proofs.weights_radius(problem, to_numpy(U))
 
     def of(self, Theta: Array, start: ActiveRows | None = None) -> _Bound:
@@ -279,7 +288,8 @@ class _Bounds:
                 return _Bound(0.0, 0 * Theta)
         else:
             Theta = problem.loss.dual_candidate(Theta)
-        if not bool(np.isfinite(to_numpy(Theta)).all()):
+        finite = float(np.isfinite(to_numpy(Theta)).all())
+        if self.problem.operator.base.across.max(-finite) == 0:
             return _Bound(0.0, array_namespace(Theta).zeros_like(Theta))
         if self.unproven:
             correlation = problem.dual_correlation(Theta, start)

@@ -11,17 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as serialize_tensors
 
-from cvxnn.arrays import is_sparse, is_stored, to_numpy
+from cvxnn.arrays import is_sparse, is_stored, row_blocks, to_numpy
 from cvxnn.bits import Bits
 from cvxnn.files import write_atomically
 from cvxnn.modelfile import read_tensors
@@ -30,6 +30,7 @@ from cvxnn.problems import ConvexProblem
 from cvxnn.threads import cached_property
 
 VERSION = 2  # of the layout
+ROWS = 2**16  # of a fingerprint at a time
 
 
 class CheckpointError(ValueError):
@@ -41,6 +42,23 @@ class Content(NamedTuple):
 
     arrays: dict[str, np.ndarray]
     header: dict[str, Any]
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Where work is kept: in a file, or wherever whoever goes on can read it."""
+
+    file: Any  # its name, for messages
+
+    def identify(self) -> None:
+        """Compute what it is told by, which all ranks do together."""
+
+    def write(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, object]) -> None: ...
+
+    def read(self) -> Content | None: ...
+
+    def refusing(self) -> AbstractContextManager[None]:
+        """Refuse what was read if its parts turn out not to fit together."""
 
 
 class CheckpointFile:
@@ -65,6 +83,8 @@ class CheckpointFile:
             raise TypeError(f"checkpoint must be the name of a file, got {type(file).__name__}")
         self.file, self.kind, self.parts = Path(file), kind, parts
         self._problem, self._settings, self._arrays = problem, settings, arrays
+        if problem.operator.base.across.rank > 0:
+            return  # rank 0 reads and writes for all, perhaps on another machine
         if not self.file.parent.is_dir():
             raise FileNotFoundError(f"checkpoint: there is no folder {self.file.parent}")
         if self.file.is_dir():
@@ -73,6 +93,10 @@ class CheckpointFile:
     @cached_property
     def _fingerprint(self) -> str:
         return fingerprint(self._problem, self._settings, *self._arrays)
+
+    def identify(self) -> None:
+        """Compute the fingerprint, which all ranks do together."""
+        _ = self._fingerprint
 
     def write(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, object]) -> None:
         tensors = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -119,10 +143,33 @@ def fingerprint(problem: ConvexProblem, settings: str, *arrays: np.ndarray) -> s
         for name, value in sorted(own.items()):
             digest.update(name.encode())
             _add(digest, value)
+    across = problem.operator.base.across
+    if across.size > 1:
+        return _over_ranks(problem, digest)
     data: Iterable[Any] = (X.data, X.indices, X.indptr) if is_sparse(X) else (X,)
     if is_stored(X):
         data = (chunk for _, chunk in X.chunks())
     for array in (*data, loss.Y, loss.row_weight, problem.patterns.bits.rows, *arrays):
+        _add(digest, array)
+    return digest.hexdigest()
+
+
+def _over_ranks(problem: ConvexProblem, digest: Any) -> str:
+    """Of rows in several processes, whichever has which: a sum of numbers that stand for rows.
+    The shares of the rows are left out; they depend on sums, which are rounded."""
+    operator, loss, patterns = problem.operator.base, problem.loss, problem.patterns
+    here: Any = np.zeros(1, dtype=np.uint64)
+    for rows, X in row_blocks(operator.rows(), ROWS):
+        parts = (X, to_numpy(loss.Y)[rows])
+        content = np.column_stack([np.asarray(part, dtype=np.float64) for part in parts])
+        random = np.random.default_rng(0)
+        factors: Any = random.integers(2**63, size=content.shape[1], dtype=np.uint64)
+        mixed = (content.view(np.uint64) ^ factors) * (factors | np.uint64(1))
+        mixed = (mixed ^ (mixed >> np.uint64(29))).sum(axis=1, dtype=np.uint64)
+        here += ((mixed ^ (mixed >> np.uint64(32))) * factors[0]).sum(dtype=np.uint64)
+    everywhere: Any = np.sum(operator.across.gather(here), dtype=np.uint64)
+    _add(digest, np.array([operator.n_all, operator.d, len(patterns)]))
+    for array in (everywhere, patterns.gates, patterns.gate_bias):
         _add(digest, array)
     return digest.hexdigest()
 

@@ -42,6 +42,7 @@ from cvxnn.validation import (
     check_integer,
     check_number,
     check_problem,
+    check_whole,
 )
 
 N_LAMS, EPS = 50, 1e-2  # of a path, unless given
@@ -174,7 +175,7 @@ def path(
     An interrupt (Ctrl-C) ends the path and returns the points that were finished. A point whose
     tolerance is not met stays in the path, with a warning and what it proves.
     """
-    check_problem(problem)
+    check_whole(check_problem(problem), "path")
     tol = check_number(tol, "tol", minimum=0)
     min_loss = check_number(min_loss, "min_loss", minimum=0, maximum=1)
     check_flag(progress, "progress")

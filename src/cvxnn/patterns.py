@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from cvxnn.arrays import (
     Array,
     Index,
+    Matrix,
     array_namespace,
     blocks,
     double,
@@ -40,6 +41,8 @@ from cvxnn.gates import (
     draw_shares,
 )
 from cvxnn.memory import check_memory, pattern_bytes
+from cvxnn.ranks import ALONE, Ranks
+from cvxnn.sharded import taken_apart
 from cvxnn.stored import StoredRows
 from cvxnn.validation import (
     Seed,
@@ -143,18 +146,20 @@ class Patterns:
         strict: bool = False,
     ) -> Patterns:
         """The distinct, non-zero patterns that given gates (d, p) produce on X, order kept."""
-        X = check_features(X)
+        rows, across = taken_apart(check_features(X, sharded=True))
         gates = _check_gates(gates).copy()  # the caller's own may change later
-        if gates.shape[0] != X.shape[1]:
+        if gates.shape[0] != rows.shape[1]:
             raise ValueError(
-                f"gates must have one row for each of the {X.shape[1]} features of X, "
+                f"gates must have one row for each of the {rows.shape[1]} features of X, "
                 f"got shape {gates.shape}"
             )
         p = gates.shape[1]
         bias = np.zeros(p) if gate_bias is None else check_vector(gate_bias, "gate_bias", p)
         strict = check_flag(strict, "strict")
-        check_memory(pattern_bytes(X.shape[0], 0, p), "patterns", n=X.shape[0], p=p)
-        return cls(activation_bits(X, gates, bias, strict), gates, bias, strict)._distinct()
+        check_memory(pattern_bytes(rows.shape[0], 0, p), "patterns", n=rows.shape[0], p=p)
+        return cls(activation_bits(rows, gates, bias, strict), gates, bias, strict)._distinct(
+            across
+        )
 
     @classmethod
     def from_mask(
@@ -209,8 +214,8 @@ class Patterns:
         bias = np.concatenate([bias for _, bias in layers])
         return cls.from_gates(X, gates, bias, strict=strict)
 
-    def _distinct(self) -> Patterns:
-        keep, _ = self.bits.distinct()
+    def _distinct(self, across: Ranks = ALONE) -> Patterns:
+        keep, _ = self.bits.distinct(across)
         if len(keep) == 0:
             raise ValueError("no patterns left: all of them are zero")
         return self if len(keep) == len(self) else self.select(keep)
@@ -295,7 +300,7 @@ def sample_patterns(
 
     Parameters
     ----------
-    X : (n, d) data, dense or sparse, or `StoredRows`.
+    X : (n, d) data, dense or sparse, or `StoredRows`, or `ShardedRows`.
     n_patterns : how many gates to draw; duplicates and the zero pattern go, order is kept.
     gates : `GaussianGates()` (default), `SparseGates(n_features)`, `PatchGates(image_shape)`,
         `MixedGates(parts)`, or anything with their `draw`. For gates of your own, use
@@ -309,7 +314,7 @@ def sample_patterns(
     strict : a row is active for `x g > 0` (the paper's experiments) instead of `>= 0`.
     random_state : seed or generator; equal seeds give equal patterns.
     """
-    X = check_features(X)
+    data, across = taken_apart(check_features(X, sharded=True))
     p = check_integer(n_patterns, "n_patterns", minimum=1)
     bias, strict = check_flag(bias, "bias"), check_flag(strict, "strict")
     normalize = check_flag(normalize, "normalize")
@@ -320,29 +325,46 @@ def sample_patterns(
                 "give bias or active_share, not both: one draws the biases of gates, the other "
                 "computes them"
             )
-        if is_stored(X):
-            raise TypeError("active_share sorts all rows for every gate, and these are in a file")
+        if is_stored(data) or across.size > 1:
+            where = "in several processes" if across.size > 1 else "in a file"
+            raise TypeError(f"active_share sorts all rows for every gate, and these are {where}")
     rng = check_random_state(random_state)
-    n, d = X.shape
+    n, d = data.shape
     check_memory(pattern_bytes(n, d, p), "patterns", n=n, d=d, p=p)
+    if across.size > 1:  # one draw for all, whatever the seed of the others
+        rng = across.gather(rng)[0]
 
     distribution = GaussianGates() if gates is None else gates
     G = draw_gates(distribution, rng, p, d)
     gate_bias = rng.standard_normal(p) if bias else np.zeros(p)
     if normalize:
-        G /= unit_scale(to_numpy(X, keep_sparse=True))[:, None]
-        gate_bias /= np.sqrt(n)  # the norm of the column of ones
+        G /= unit_scale(to_numpy(data, keep_sparse=True), across)[:, None]
+        gate_bias /= np.sqrt(across.sum(n))  # the norm of the column of ones
     if active_share is not None:
-        bits, gate_bias = _activations_at_share(X, G, active_share, strict)
+        bits, gate_bias = _activations_at_share(data, G, active_share, strict)
         return Patterns(bits, G, gate_bias, strict)._distinct()
     shares = draw_shares(distribution, rng, p)
     shared = np.flatnonzero(np.isfinite(shares))
     if len(shared) > 0:
         # shares are random anyway, so that some of many rows are enough
-        some = np.linspace(0, n - 1, min(n, _SHARE_ROWS)).astype(int)
-        rows = double(to_numpy(X, keep_sparse=True)[some])
+        rows = double(rows_over(to_numpy(data, keep_sparse=True), _SHARE_ROWS, across))
         gate_bias[shared] = _biases_at(rows @ G[:, shared], shares[shared])
-    return Patterns(activation_bits(X, G, gate_bias, strict), G, gate_bias, strict)._distinct()
+    found = Patterns(activation_bits(data, G, gate_bias, strict), G, gate_bias, strict)
+    return found._distinct(across)
+
+
+def rows_over(X: Matrix | StoredRows, most: int, across: Ranks = ALONE) -> Matrix:
+    """At most so many rows of all ranks, evenly spread."""
+    mine = X[spread_over(X.shape[0], most, across)]
+    return mine if across.size == 1 else np.concatenate(across.gather(mine))
+
+
+def spread_over(n: int, most: int, across: Ranks = ALONE) -> np.ndarray:
+    """Which of n rows here are among at most so many of all ranks, evenly spread."""
+    counts = across.gather(n)
+    whole, before = sum(counts), sum(counts[: across.rank])
+    some = np.linspace(0, whole - 1, min(whole, most)).astype(int) - before
+    return some[(some >= 0) & (some < n)]
 
 
 def activation_bits(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> Bits:
@@ -362,26 +384,28 @@ def activations(X: Array, gates: np.ndarray, bias: np.ndarray, strict: bool) -> 
     return to_numpy(product > 0 if strict else product >= 0)
 
 
-def column_norms(X: Array) -> np.ndarray:
-    """The norms of the columns of X, with 1 for zero columns."""
+def column_norms(X: Array, across: Ranks = ALONE) -> np.ndarray:
+    """The norms of the columns of X over the rows of all ranks, with 1 for zero columns."""
     # the largest entry is taken out, so that no square over- or underflows
-    largest = largest_entries(X)
+    largest = across.max(largest_entries(X))
     largest = np.where(largest > 0, largest, 1.0)
     if is_sparse(X):
         squares = (X.data / largest[X.indices]) ** 2
         norms = largest * np.sqrt(np.bincount(X.indices, squares, minlength=len(largest)))
     elif is_stored(X):
         squares = sum(np.sum((block / largest) ** 2, axis=0) for _, block in X.chunks())
-        norms = largest * np.sqrt(squares)
+        norms = largest * np.sqrt(across.sum(squares))
+    elif across.size > 1:
+        norms = largest * np.sqrt(across.sum(np.sum((X / largest) ** 2, axis=0)))
     else:
         norms = largest * np.linalg.norm(X / largest, axis=0)
     return np.where(norms > 0, norms, 1.0)
 
 
-def unit_scale(X: Array) -> np.ndarray:
+def unit_scale(X: Array, across: Ranks = ALONE) -> np.ndarray:
     """What columns are divided by to get unit norm: their norms, but 1 for columns so small that
     weights for them would overflow. Those stay close to zero, and `warn_about_small` says so."""
-    norms = column_norms(X)
+    norms = column_norms(X, across)
     return np.where(norms < SMALLEST, 1.0, norms)
 
 
@@ -391,9 +415,10 @@ def warn_about_small(
     names: Sequence[str] | None = None,
     *,
     stacklevel: int,
+    across: Ranks = ALONE,
 ) -> None:
     """Warn about columns of X that are not zero, but too small to be scaled."""
-    largest = largest_entries(X)
+    largest = across.max(largest_entries(X))
     unscaled = np.isclose(scale[: len(largest)], 1, rtol=1e-12, atol=0)
     small = np.flatnonzero(unscaled & (largest > 0) & (largest < _TINY_COLUMN))
     if len(small) == 0:

@@ -99,7 +99,7 @@ def obstacles(problem: Problem) -> tuple[str, ...]:
     for part, name in ((problem.loss, problem.loss_name), (problem.penalty, problem.penalty_name)):
         if not offers(part, "declares_rounding"):
             found.append(f"{name!r} does not declare its rounding errors")
-    if not gradual_underflow():
+    if problem.operator.base.across.max(float(not gradual_underflow())):
         found.append("this thread flushes small numbers to zero")
     return tuple(found)
 
@@ -190,6 +190,7 @@ def lower_bound(
         dual, point = problem.loss.dual_point(Theta)
     except OverflowError:  # a sum beyond the largest double
         return LowerBound(0.0, np.zeros_like(Theta), None)
+    across = problem.operator.base.across
     G, error = _correlation(problem, point, precise)
     multipliers = None
     if has_cones(problem) and problem.lam > 0:
@@ -200,7 +201,10 @@ def lower_bound(
     if radius is not None:
         each = (np.abs(G) + error) / column_units(problem)[:, None] + TINY
         linear = up(np.max(block_norms_above(each), axis=0) * radius, 3)
+    # one scaling for all rows, whatever machine they are on
+    limit, linear, quadratic = across.agree(np.stack([limit, linear, quadratic]))
     value = problem.loss.dual_below(point, limit, linear, quadratic)
+    value = float(across.agree(value))
     value = max(value * (1 - 2 * MARGIN), 0.0) if math.isfinite(value) else 0.0
     return LowerBound(value, dual, multipliers)
 
@@ -208,10 +212,12 @@ def lower_bound(
 def _correlation(problem: Problem, point: Ball, precise: float) -> tuple[np.ndarray, np.ndarray]:
     """M'T (blocks, d, C), and its error (1, d, C)."""
     operator = problem.operator_double
-    base, n = operator.base, operator.n  # signs double the blocks, not the work
+    base, n = operator.base, _terms(operator.base)  # signs double the blocks, not the work
     G = to_numpy(base.adjoint(base.like(point.mid)))
     outside: np.ndarray | float = (
-        _magnitudes(base, np.asarray(point.rad), n) if np.any(point.rad) else 0.0
+        _magnitudes(base, np.asarray(point.rad), n)
+        if base.across.max(float(np.any(point.rad)))
+        else 0.0
     )
     error = up(_magnitudes(base, np.abs(point.mid), n) * slack(n) + outside, 2) + n * TINY
     if not _fine(problem, G, error, precise):
@@ -224,6 +230,11 @@ def _correlation(problem: Problem, point: Ball, precise: float) -> tuple[np.ndar
     return G, error[None]
 
 
+def _terms(operator: PatternOperator) -> int:
+    """Of the sums in an adjoint product, and the additions that join those of several ranks."""
+    return operator.n_all + operator.across.size - 1
+
+
 def _magnitudes(operator: PatternOperator, R: np.ndarray, n: int) -> np.ndarray:
     """|X|'R, rounded up: (d, C)."""
     return up(to_numpy(operator.magnitudes(operator.like(R))), n)
@@ -234,25 +245,27 @@ def _fine(problem: Problem, G: np.ndarray, error: np.ndarray, precise: float) ->
     conjugate of a penalty that is no norm."""
     norm = hasattr(problem.penalty, "dual_norm")
     size = problem.lam if norm else float(np.max(np.abs(G), initial=0.0))
-    return bool(np.max(error, initial=0.0) <= precise * size)
+    fine = np.max(error, initial=0.0) <= precise * size
+    return bool(problem.operator.base.across.agree(float(fine)))
 
 
 def _split(operator: PatternOperator, Theta: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """M'Theta and its error (d, C), with X = X1 + X2 and Theta = T1 + T2: sums of n products of X1
     and T1 are whole numbers below 2^53 in units of their grids, hence exact in any order."""
-    X, n = operator.rows(), operator.n
+    X, n, across = operator.rows(), _terms(operator), operator.across
     X1: Any
     X2: Any
     bits = (53 - math.ceil(math.log2(n + 1))) // 2
     if not isinstance(X, np.ndarray | StoredRows):
         return None
-    grid, T1 = leading_grid(largest_entries(X), bits), leading_bits(Theta, bits, 0)
+    grid = leading_grid(across.max(largest_entries(X)), bits)
+    T1 = leading_bits(Theta, bits, 0, across)
     if isinstance(X, StoredRows):
         X1, X2 = X.leading(grid), X.rest(grid)
     else:
         X1 = np.rint(X / grid) * grid
         X2 = X - X1
-    largest = (largest_entries(X1), largest_entries(T1))
+    largest = (across.max(largest_entries(X1)), across.max(largest_entries(T1)))
     smallest = (float(np.min(part, where=part > 0, initial=1.0)) for part in largest)
     if math.prod(smallest) < 2.0**-900:  # products could underflow
         return None

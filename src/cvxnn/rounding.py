@@ -20,6 +20,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cvxnn.ranks import ALONE, Ranks, exact_sum, first_largest
+
 Number = TypeVar("Number", float, np.ndarray)  # one, or an array of them
 
 UNIT = 2.0**-53
@@ -76,6 +78,16 @@ def depth(n: int) -> int:
     return max(1, math.ceil(math.log2(max(n, 2))) + 1)
 
 
+def total_above(x: np.ndarray, across: Ranks) -> np.ndarray:
+    """Above the sum over all ranks of exact values >= 0 that x is above on each."""
+    return x if across.size == 1 else up(across.sum(x), across.size)
+
+
+def total_below(x: np.ndarray, across: Ranks) -> np.ndarray:
+    """Below the sum over all ranks of exact values >= 0 that x is below on each."""
+    return x if across.size == 1 else down(across.sum(x), across.size)
+
+
 @dataclass(frozen=True, eq=False)
 class Ball:
     """Numbers within `rad` of `mid`, elementwise; operands that are not balls count as exact."""
@@ -129,6 +141,15 @@ class Ball:
         return Ball(
             tree_sum(mid, axis), up(rad + error, depth(n)) if np.any(mid) or np.any(rad) else rad
         )
+
+    def over(self, across: Ranks) -> Ball:
+        """The sum over all ranks of the numbers that each has."""
+        if across.size == 1:
+            return self
+        rad = np.broadcast_to(self.rad, np.shape(self.mid))
+        mid, size, rad = across.sum(np.stack([self.mid, np.abs(self.mid), rad]))
+        above = up(rad + slack(across.size) * size, across.size + 2)
+        return Ball(mid, np.where((size > 0) | (rad > 0), above, 0.0))
 
     def reshape(self, *shape: int) -> Ball:
         return Ball(np.reshape(self.mid, shape), np.reshape(self.rad, shape))
@@ -234,8 +255,9 @@ def rest_entropy_below(t: np.ndarray) -> np.ndarray:
 # -- sums that vanish exactly
 
 
-def zero_sum(theta: np.ndarray) -> tuple[np.ndarray, Ball]:
-    """Numbers next to theta (n,) with no sign changed, and the exact zero-sum point they stand for.
+def zero_sum(theta: np.ndarray, across: Ranks = ALONE) -> tuple[np.ndarray, Ball]:
+    """Numbers next to theta (n,), of which other ranks have more, with no sign changed, and the
+    exact zero-sum point they stand for.
 
     `math.fsum` is correctly rounded and a sum of doubles is a multiple of 2^-1074, so a sum is
     zero if and only if fsum says so. What it leaves, S, is taken from an entry that shrinks or
@@ -245,7 +267,7 @@ def zero_sum(theta: np.ndarray) -> tuple[np.ndarray, Ball]:
     """
     theta = theta.copy()
     for _ in range(40):
-        S = math.fsum(theta)
+        S = exact_sum(theta, across)
         if S == 0:
             break
         size, moved = np.abs(theta), theta - S
@@ -253,37 +275,42 @@ def zero_sum(theta: np.ndarray) -> tuple[np.ndarray, Ball]:
         able = shrinks | (size >= 2.0**40 * abs(S))  # growing by so little costs nothing
         part = moved - theta
         exact = able & ((theta - (moved - part)) + (-S - part) == 0)
-        exact = exact & shrinks if np.any(exact & shrinks) else exact
         closer = able & (moved != theta)
-        if exact.any():
-            r = int(np.argmax(np.where(exact, size, -1.0)))
-        elif closer.any():
-            r = int(np.argmin(np.where(closer, size, np.inf)))
+        first, second, third = (
+            bool(found) for found in across.max(_any([exact & shrinks, exact, closer]))
+        )
+        if first or second:
+            r = first_largest(np.where(exact & shrinks if first else exact, size, -1.0), across)
+        elif third:
+            r = first_largest(np.where(closer, -size, -np.inf), across)
         else:
             break
-        theta[r] = moved[r]
-    S = math.fsum(theta)
+        if r is not None:
+            theta[r] = moved[r]
+    S = exact_sum(theta, across)
     point = Ball(theta.copy(), np.zeros_like(theta))
     if S != 0:
-        r = zero_sum_entry(theta, S)
-        if np.sign(math.fsum(np.delete(theta, r))) == np.sign(S):
+        r = first_largest(theta * np.sign(S), across)  # it shrinks by the least share
+        others = theta if r is None else np.delete(theta, r)
+        if np.sign(exact_sum(others, across)) == np.sign(S):
             return 0 * theta, Ball(0 * theta, point.rad)
-        point.take_from(r, S)
+        if r is not None:
+            point.take_from(r, S)
     return theta, point
 
 
-def zero_sum_entry(theta: np.ndarray, S: float) -> int:
-    """The entry that stands for itself minus S, the sum of all: it shrinks by the least share."""
-    return int(np.argmax(theta * np.sign(S)))
+def _any(parts: list[np.ndarray]) -> np.ndarray:
+    return np.array([float(part.any()) for part in parts])
 
 
 # -- products with data
 
 
-def leading_bits(X: np.ndarray, bits: int, axis: int | None) -> np.ndarray:
-    """The leading bits of X, on a grid of its own for each line along `axis`: multiples of a power
-    of 2, below 2^bits of it. X minus these is exact."""
-    grid = leading_grid(np.max(np.abs(X), axis=axis, keepdims=True), bits)
+def leading_bits(X: np.ndarray, bits: int, axis: int | None, across: Ranks = ALONE) -> np.ndarray:
+    """The leading bits of X, on a grid of its own for each line along `axis`, which goes on on the
+    other ranks: multiples of a power of 2, below 2^bits of it. X minus these is exact."""
+    top = across.max(np.max(np.abs(X), axis=axis, keepdims=True, initial=0.0))
+    grid = leading_grid(top, bits)
     return np.rint(X / grid) * grid
 
 

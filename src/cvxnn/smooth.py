@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from cvxnn.arrays import Array, double
 from cvxnn.losses import Loss
 from cvxnn.operators.base import Operator
@@ -57,6 +59,17 @@ class Smooth:
     def bregman(self, new: Point, old: Point) -> float:
         """The divergence of the smooth part from its linear model at `old`."""
         return self.loss.bregman(new.fit, old.fit)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether predictions are those of some rows only."""
+        return self.operator.base.across.size > 1
+
+    def agree(self, *numbers: float) -> tuple[float, ...]:
+        """Numbers that decisions depend on, as rank 0 has them: other machines may round them
+        differently."""
+        across = self.operator.base.across
+        return numbers if across.size == 1 else tuple(across.agree(np.array(numbers)).tolist())
 
     def extrapolate(self, new: Point, old: Point, momentum: float) -> Point:
         """new + momentum (new - old)."""

@@ -13,11 +13,15 @@ from array_api_compat import is_array_api_obj, is_numpy_array, is_torch_array
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, spmatrix
 
-from cvxnn.arrays import Array, array_namespace, like, to_numpy
+from cvxnn.arrays import Array, array_namespace, in_numpy, is_sparse, like, to_numpy
+from cvxnn.ranks import failing_together
+from cvxnn.sharded import is_sharded
 from cvxnn.stored import is_stored
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from cvxnn.protocols import Problem
 
 T = TypeVar("T")
 Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
@@ -49,12 +53,23 @@ def check_vector(values: ArrayLike, name: str, size: int) -> np.ndarray:
     return array
 
 
-def check_features(X: ArrayLike, n_columns: int | None = None) -> Array:
+def check_features(X: ArrayLike, n_columns: int | None = None, *, sharded: bool = False) -> Array:
     """A valid data matrix X, with `n_columns` columns where that is given; sparse ones in CSR
-    format."""
-    if is_stored(X):
+    format. Rows in several processes are an error unless they may be `sharded`."""
+    if is_sharded(X):
+        if not sharded:
+            raise TypeError(
+                "this needs all rows in one process; ShardedRows are for sample_patterns, CGReLU "
+                "and the gated estimators with one alpha"
+            )
+        with failing_together(X.ranks):  # a process without rows is no error
+            rows = check_features(X.local) if len(X) else X.local
+            if not in_numpy(rows) or is_sparse(rows):
+                raise TypeError("ShardedRows hold dense rows of NumPy")
+        data: Any = X.with_rows(rows)
+    elif is_stored(X):
         X.check_finite()
-        data: Any = X
+        data = X
     else:
         data = _check_sparse(X, "X") if hasattr(X, "tocsr") else check_matrix(X, "X")
     if n_columns is not None and data.shape[1] != n_columns:
@@ -62,8 +77,9 @@ def check_features(X: ArrayLike, n_columns: int | None = None) -> Array:
     return data
 
 
-def check_targets(Y: ArrayLike, X: Array) -> tuple[Array, bool]:
-    """Targets as an (n, C) array of X's library and dtype, and whether they came 1-dimensional."""
+def check_targets(Y: ArrayLike, X: Array, *, empty: bool = False) -> tuple[Array, bool]:
+    """Targets as an (n, C) array of X's library and dtype, and whether they came 1-dimensional.
+    There may be no rows if that is `empty`."""
     array = _to_floating(_as_array(Y, "Y"), "Y")
     flat = array.ndim == 1
     if array.ndim not in (1, 2):
@@ -72,7 +88,7 @@ def check_targets(Y: ArrayLike, X: Array) -> tuple[Array, bool]:
         )
     if array.shape[0] != X.shape[0]:
         raise ValueError(f"X has {X.shape[0]} rows, but Y has {array.shape[0]}")
-    if 0 in array.shape:
+    if 0 in array.shape and not (empty and array.shape[0] == 0):
         raise ValueError(f"Y is empty: shape {tuple(array.shape)}")
     _check_finite(array, "Y")
     xp = array_namespace(array)
@@ -331,6 +347,16 @@ __all__ = [
     "check_vector",
     "suggest",
 ]
+
+
+def check_whole(problem: Problem, what: str) -> None:
+    """Raise unless all rows of the problem are in this process."""
+    size = problem.operator.base.across.size
+    if size > 1:
+        raise ValueError(
+            f"{what} needs all rows in one process, and these are in {size}; `solve` and `certify` "
+            "work with rows in several"
+        )
 
 
 def check_problem(problem: T) -> T:

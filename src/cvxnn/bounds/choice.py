@@ -25,7 +25,7 @@ from cvxnn.certificates import prove
 from cvxnn.problems import CReLU
 from cvxnn.problems.strengths import lambda_max
 from cvxnn.protocols import Problem
-from cvxnn.validation import check_choice, check_number, check_problem, offers
+from cvxnn.validation import check_choice, check_number, check_problem, check_whole, offers
 
 MAX_TRIALS = 5  # of a method, with dual points that are scaled down
 BRANCHING_RANK = 7  # beyond it, trees of cones grow too large to be of use
@@ -173,7 +173,7 @@ def method_of(problem: CReLU, method: str | PriceMethod) -> PriceMethod | None:
 
 def _check(problem: Problem) -> CReLU:
     """Refuse what nothing can be proven about over all patterns."""
-    check_problem(problem)
+    check_whole(check_problem(problem), "bound_over_all_patterns")
     if not isinstance(problem, CReLU):
         raise TypeError(f"bounds over all patterns are for C-ReLU, got {problem.kind}")
     if problem.lam == 0:

@@ -36,6 +36,7 @@ from cvxnn.arrays import Array, Matrix, is_stored
 from cvxnn.bounds.base import Bound, Units
 from cvxnn.budget import Budget
 from cvxnn.certificates import Certificate
+from cvxnn.checkpoints import Store
 from cvxnn.devices import find_device
 from cvxnn.digits import text_above
 from cvxnn.estimators.categories import Categories, Features, chosen_columns
@@ -59,6 +60,8 @@ from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import GateDistribution, warn_about_small
 from cvxnn.problems import CGReLU, CReLU, lambda_max
 from cvxnn.progress import Follower, followed, log, step
+from cvxnn.ranks import ALONE, Ranks, failing_together
+from cvxnn.sharded import ShardedRows, is_sharded, taken_apart
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 from cvxnn.solvers.driver import solve
@@ -90,7 +93,7 @@ class Watch:
     on_round: Callable[[Round], object] | None = None
     on_alpha: Callable[[int, int], object] | None = None
     column_names: Sequence[str] | None = None
-    checkpoint: Path | None = None
+    checkpoint: Path | Store | None = None
 
     def also(self, tell: Callable[[str], object]) -> Watch:
         """The same callbacks, and `tell` called with their news in words."""
@@ -263,6 +266,8 @@ class NetworkEstimator(BaseEstimator):
         """How the program is posed, the validated rows with encoded targets, and the validated
         targets before encoding."""
         self._check_device()
+        if is_sharded(X):
+            return self._read_sharded(X, y, sample_weight)
         y, numeric = self._flattened(y), isinstance(self, RegressorMixin)
         X = self._placed(X, y)
         if is_stored(X):
@@ -295,6 +300,36 @@ class NetworkEstimator(BaseEstimator):
         if columns and not isinstance(X, np.ndarray):
             raise ValueError("categorical_features needs a dense X in memory: encode it before")
         return Categories.of(X[weight > 0], columns) if columns else None
+
+    def _read_sharded(
+        self, X: ShardedRows, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> tuple[Posing, Rows, np.ndarray]:
+        """The same for the rows of this process, which may have none."""
+        self._check_sharded()
+        with failing_together(X.ranks):
+            rows, numeric = X.local, isinstance(self, RegressorMixin)
+            y = self._flattened(y)
+            check_consistent_length(rows, y)
+            if len(X):
+                y = _check_y(y, multi_output=True, y_numeric=numeric, estimator=self)
+                rows = self._placed(rows if is_stored(rows) else check_features(rows), y)
+            weight = np.ones(0)
+            if len(X):
+                weight = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
+        data: Any = X.with_rows(rows)
+        self.n_features_in_, targets = X.shape[1], np.asarray(y)
+        posing = Posing.of_fit(self, self._targets(targets, weight, X.ranks))
+        return posing, posing.rows(data, targets, weight), targets
+
+    def _check_sharded(self) -> None:
+        """Refuse what needs all rows in one process."""
+        if self.patterns == "generate":
+            raise ValueError(
+                "patterns='generate' needs all rows in one process; sample them instead"
+            )
+        for name in ("n_components", "categorical_features"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} needs all rows in one process")
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:
         return y
@@ -329,7 +364,8 @@ class NetworkEstimator(BaseEstimator):
     def _n_outputs(self, y: np.ndarray) -> int:
         return 1 if y.ndim < 2 else y.shape[1]
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Targets:
+    def _targets(self, y: np.ndarray, weight: np.ndarray, across: Ranks = ALONE) -> Targets:
+        """What the targets mean, here and on the other ranks."""
         raise NotImplementedError
 
     def _outputs(self, X: ArrayLike) -> np.ndarray:
@@ -371,7 +407,9 @@ class NetworkEstimator(BaseEstimator):
             names = getattr(self, "feature_names_in_", watch.column_names)
             if posed.categories is not None:
                 names = posed.categories.names(names)
-            warn_about_small(rows.X, posed.numbers.unit_spread, names, stacklevel=7)
+            X, across = taken_apart(rows.X)
+            spread = posed.numbers.unit_spread
+            warn_about_small(X, spread, names, stacklevel=7, across=across)
         fit = self._fit_posed(posed, watch, clock, start)
         solution, searched = fit.solution, fit.rounds is not None
         if solution.status is Status.INTERRUPTED:
@@ -493,8 +531,8 @@ class Regression(RegressorMixin, NetworkEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Values:
-        if not np.any(weight > 0):
+    def _targets(self, y: np.ndarray, weight: np.ndarray, across: Ranks = ALONE) -> Values:
+        if not across.max(float(np.any(weight > 0))):
             raise ValueError("sample_weight is zero for all samples")
         return Values(self.loss, self.huber_delta, flat=y.ndim == 1)
 
@@ -522,13 +560,17 @@ class Classification(ClassifierMixin, NetworkEstimator):
         n_classes = len(np.unique(y))
         return 1 if n_classes == 2 else n_classes
 
-    def _targets(self, y: np.ndarray, weight: np.ndarray) -> Labels:
-        check_classification_targets(y)
-        classes = np.unique(y[weight > 0])  # rows of weight zero do not count
+    def _targets(self, y: np.ndarray, weight: np.ndarray, across: Ranks = ALONE) -> Labels:
+        with failing_together(across):
+            if len(y):
+                check_classification_targets(y)
+            own = np.unique(y[weight > 0])  # rows of weight zero do not count
+        classes = np.unique(np.concatenate([part for part in across.gather(own) if len(part)]))
         if len(classes) < 2:
+            several = across.max(float(len(np.unique(y))))
             raise ValueError(
                 f"{type(self).__name__} needs at least two classes, but y has one class"
-                + (" with positive sample_weight" if len(np.unique(y)) > 1 else "")
+                + (" with positive sample_weight" if several > 1 else "")
             )
         return Labels(classes, self.loss, self.class_weight)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from cvxnn.arrays import to_numpy
+from cvxnn.patterns import spread_over
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
 from cvxnn.solvers.results import Solution
 
@@ -27,7 +28,9 @@ def factors_of(solution: Solution) -> np.ndarray:
     slopes = _slopes(problem, to_numpy(problem.check_weights(solution.weights)))
     if slopes.shape[2] > 1:  # what all outputs share changes no probability
         slopes = slopes - slopes.mean(axis=2, keepdims=True)
-    size = np.sqrt(np.mean(np.sum(slopes**2, axis=2), axis=0))
+    across = problem.operator.base.across
+    count = float(across.sum(len(slopes)))
+    size = np.sqrt(across.sum(np.sum(slopes**2, axis=(0, 2))) / count)
     if not size.any():
         return np.ones(len(size))
     size = np.maximum(size, LEAST * size.max())
@@ -40,8 +43,7 @@ def _slopes(problem: ConvexProblem, U: np.ndarray) -> np.ndarray:
     if isinstance(problem, CReLU):
         U = U[:p] - U[p:]
     live = np.flatnonzero(np.any(U != 0, axis=(1, 2)))
-    n = problem.patterns.n_samples
-    rows = np.linspace(0, n - 1, min(n, ROWS)).astype(int)
+    rows = spread_over(problem.patterns.n_samples, ROWS, problem.operator.base.across)
     mask = problem.patterns.bits.mask(rows)[:, live].astype(np.float64)
     weights = U[live, :d]
     return (mask @ weights.reshape(len(live), -1)).reshape(len(rows), d, U.shape[2])

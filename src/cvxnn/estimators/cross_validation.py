@@ -44,6 +44,7 @@ from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_likelihood
 from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
+from cvxnn.sharded import is_sharded
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 
@@ -96,6 +97,11 @@ class CrossValidated(NetworkEstimator):
     def _train(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, watch: Watch
     ) -> Fit:
+        if is_sharded(X):
+            raise TypeError(
+                f"{type(self).__name__} needs all rows in one process; choose alpha on a sample of "
+                "them, then train an estimator with that alpha on all"
+            )
         self._warn_about_unread()
         clock = self._clock()
         posing, given, targets = self._read(X, y, sample_weight)

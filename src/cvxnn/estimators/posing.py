@@ -34,6 +34,7 @@ from cvxnn.generation.training import first_patterns
 from cvxnn.networks import TwoLayerNetwork
 from cvxnn.patterns import GateDistribution, Patterns, sample_patterns
 from cvxnn.problems import CGReLU, ConvexProblem, CReLU
+from cvxnn.sharded import ShardedRows, taken_apart
 from cvxnn.solvers.results import Solution
 from cvxnn.stored import StoredRows
 
@@ -106,12 +107,18 @@ class Posing:
     def with_categories(self, categories: Categories | None) -> Posing:
         return replace(self, categories=categories)
 
-    def rows(self, X: Matrix | StoredRows, y: np.ndarray, weight: np.ndarray | None = None) -> Rows:
+    def rows(
+        self,
+        X: Matrix | StoredRows | ShardedRows,
+        y: np.ndarray,
+        weight: np.ndarray | None = None,
+    ) -> Rows:
         """The rows of the network with encoded targets, one for each row given."""
         weight = np.ones(X.shape[0]) if weight is None else weight
+        across = taken_apart(X)[1]
         if self.categories is not None:
             X = self.categories.encode(cast("np.ndarray", X))
-        return Rows(X, self.targets.encode(y), self.targets.row_weights(y, weight))
+        return Rows(X, self.targets.encode(y), self.targets.row_weights(y, weight, across))
 
     def numbers(self, rows: Rows) -> Numbers:
         """What defines the program of distinct rows."""
@@ -120,7 +127,7 @@ class Posing:
         terms = 1 if self.targets.loss_settings["loss"] == "softmax" else outputs
         columns = self._column_scaling(rows)
         return Numbers(
-            rows.weight / (rows.weight.sum() * terms),
+            rows.weight / (rows.across.sum(rows.weight.sum()) * terms),
             columns,
             self.targets.scaling(rows, self.fit_intercept) if self.scale else Scaling.none(outputs),
             self._components(rows, columns),
@@ -130,7 +137,8 @@ class Posing:
     def _column_scaling(self, rows: Rows) -> Scaling:
         if not self.scale and self.n_components is None:
             return Scaling.none(rows.X.shape[1])
-        scaling = Scaling.of(rows.X, rows.weight, self.fit_intercept).of_columns()
+        X, across = taken_apart(rows.X)
+        scaling = Scaling.of(X, rows.weight, self.fit_intercept, across).of_columns()
         if not self.scale:  # components are those of centred columns
             return replace(scaling, spread=np.ones_like(scaling.spread))
         if self.factors is not None:
@@ -178,7 +186,7 @@ class Posing:
     def generates(self) -> bool:
         return self.patterns == "generate"
 
-    def _first_patterns(self, X: Matrix | StoredRows) -> Patterns:
+    def _first_patterns(self, X: Any) -> Patterns:
         if self.generates and self.problem is CReLU:
             return first_patterns(cast("Array", X), bias=self.fit_intercept)
         return sample_patterns(

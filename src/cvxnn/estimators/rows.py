@@ -9,17 +9,20 @@ W1 (mean / spread).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from cvxnn.arrays import Matrix, is_stored, largest_entries
+from cvxnn.arrays import is_stored, largest_entries
 from cvxnn.estimators.components import Components
 from cvxnn.networks import GatedReLUNetwork, SomeNetwork
 from cvxnn.patterns import SMALLEST
 from cvxnn.protocols import Problem
+from cvxnn.ranks import ALONE, Ranks
+from cvxnn.sharded import is_sharded, taken_apart
 from cvxnn.stored import StoredRows
 from cvxnn.threads import cached_property
 
@@ -29,19 +32,28 @@ _CONSTANT = 1e-13  # a spread below this, relative to the size of the column, is
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows (n, d), their targets (n, C) and weights (n,)."""
+    """Rows (n, d), their targets (n, C) and weights (n,).
 
-    X: Matrix | StoredRows
+    X : an array, a sparse matrix, `StoredRows` or `ShardedRows`.
+    """
+
+    X: Any
     Y: np.ndarray
     weight: np.ndarray
+
+    @property
+    def across(self) -> Ranks:
+        """The processes that have the other rows."""
+        return taken_apart(self.X)[1]
 
     def __len__(self) -> int:
         return len(self.weight)
 
     def merged(self) -> Rows:
         """Rows of weight zero go; equal rows with equal targets become one, in sorted order. Rows
-        in files stay as they are: to sort them would be to write them again."""
-        if is_stored(self.X):
+        in files stay as they are: to sort them would be to write them again; and so do those in
+        several processes, whose equals may be in another one."""
+        if is_stored(self.X) or is_sharded(self.X):
             return self if np.all(self.weight > 0) else self.select(self.in_order())
         first, owner = self._contents
         order = self.in_order()
@@ -53,7 +65,7 @@ class Rows:
         """The rows of positive weight, sorted by content, and equal rows by weight: the same
         sequence in whatever order the rows are given. Rows in files are in the order of the file.
         """
-        if is_stored(self.X):
+        if is_stored(self.X) or is_sharded(self.X):
             return np.flatnonzero(self.weight > 0)
         order = np.lexsort((self.weight, self._contents[1]))
         return order[self.weight[order] > 0]
@@ -68,7 +80,9 @@ class Rows:
         return first, owner.reshape(-1)
 
     def select(self, rows: np.ndarray) -> Rows:
-        X = self.X.select(rows) if is_stored(self.X) else self.X[rows]
+        local, _ = taken_apart(self.X)
+        local = local.select(rows) if is_stored(local) and len(rows) else local[rows]
+        X = self.X.with_rows(local) if is_sharded(self.X) else local
         return Rows(X, self.Y[rows], self.weight[rows])
 
 
@@ -99,8 +113,11 @@ class Scaling:
     spread: np.ndarray
 
     @classmethod
-    def of(cls, X: Any, weight: np.ndarray, centre: bool) -> Scaling:
-        share = weight / weight.sum()
+    def of(cls, X: Any, weight: np.ndarray, centre: bool, across: Ranks = ALONE) -> Scaling:
+        """Of the rows of all ranks."""
+        share = weight / across.sum(weight.sum())
+        if across.size > 1:
+            return cls._of_ranks(X, share, centre, across)
         if is_stored(X):
             return cls._of_stored(X, share, centre)
         if not isinstance(X, np.ndarray):
@@ -117,6 +134,25 @@ class Scaling:
         mean = share @ scaled
         spread = np.sqrt(share @ (scaled - (mean if centre else 0.0)) ** 2)
         return cls._of_moments(size, scaled[0], mean, spread, centre)
+
+    @classmethod
+    def _of_ranks(cls, X: Any, share: np.ndarray, centre: bool, across: Ranks) -> Scaling:
+        """The same in three passes over the rows here, with a sum at the end of each."""
+        parts = [(slice(0, len(X)), X)] if isinstance(X, np.ndarray) else None
+
+        def passed(of_chunk: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+            total = np.zeros(X.shape[1])
+            for rows, chunk in parts or X.chunks():
+                total += share[rows] @ of_chunk(chunk / size)
+            return across.sum(total)
+
+        size = across.max(largest_entries(X))
+        size = np.where(size > 0, size, 1.0)
+        mean = passed(lambda scaled: scaled)
+        origin = mean if centre else 0.0
+        spread = np.sqrt(passed(lambda scaled: (scaled - origin) ** 2))
+        firsts = [row for row in across.gather(X[:1]) if len(row)]
+        return cls._of_moments(size, firsts[0][0] / size, mean, spread, centre)
 
     @classmethod
     def _of_stored(cls, X: StoredRows, share: np.ndarray, centre: bool) -> Scaling:
@@ -154,6 +190,8 @@ class Scaling:
         return Scaling(np.where(small, 0.0, self.mean), np.where(small, 1.0, self.spread))
 
     def apply(self, X: Any) -> Any:
+        if is_sharded(X):
+            return X.with_rows(self.apply(X.local))
         if is_stored(X):
             return X.scaled(self.mean, self.spread)
         if not isinstance(X, np.ndarray):

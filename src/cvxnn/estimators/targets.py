@@ -23,6 +23,7 @@ from sklearn.utils import compute_sample_weight
 
 from cvxnn.estimators.rows import Rows, Scaling
 from cvxnn.networks import SomeNetwork
+from cvxnn.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from cvxnn.estimators.base import Classification, NetworkEstimator
@@ -97,14 +98,25 @@ class Labels:
         """The labels of places among the classes."""
         return self.classes[places]
 
-    def row_weights(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The weights of the rows, with those of their classes."""
+    def row_weights(self, y: np.ndarray, weight: np.ndarray, across: Ranks = ALONE) -> np.ndarray:
+        """The weights of the rows, with those of their classes, which are counted on all ranks."""
         if self.class_weight is None:
             return weight
         counted = weight > 0  # rows of weight zero do not count for "balanced"
         weight = weight.copy()
+        if across.size > 1:
+            places = np.searchsorted(self.classes, y[counted])
+            weight[counted] *= self._class_weights(places, across)[places]
+            return weight
         weight[counted] *= compute_sample_weight(self.class_weight, y[counted])
         return weight
+
+    def _class_weights(self, places: np.ndarray, across: Ranks) -> np.ndarray:
+        """Of each class, whose rows have these places."""
+        if isinstance(self.class_weight, Mapping):
+            return np.array([self.class_weight.get(label, 1.0) for label in self.classes.tolist()])
+        counts = across.sum(np.bincount(places, minlength=len(self.classes)))
+        return counts.sum() / (len(counts) * counts)
 
     def scaling(self, rows: Rows, centre: bool) -> Scaling:
         return Scaling.none(self.n_outputs)
@@ -145,11 +157,11 @@ class Values:
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values
 
-    def row_weights(self, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def row_weights(self, y: np.ndarray, weight: np.ndarray, across: Ranks = ALONE) -> np.ndarray:
         return weight
 
     def scaling(self, rows: Rows, centre: bool) -> Scaling:
-        return Scaling.of(rows.Y, rows.weight, centre)
+        return Scaling.of(rows.Y, rows.weight, centre, rows.across)
 
     def shaped(self, network: SomeNetwork) -> SomeNetwork:
         return replace(network, flat_output=self.flat)

@@ -38,7 +38,15 @@ from cvxnn.losses.choices import LOSSES, Huber, Logistic, LossChoice, Softmax, S
 from cvxnn.losses.intercepts import WithIntercept
 from cvxnn.losses.likelihoods import LogisticLoss, SoftmaxLoss
 from cvxnn.losses.squared import HUBER_DELTA, HuberLoss, SquaredLoss
-from cvxnn.validation import check_choice, check_number, check_object, check_vector, name_of
+from cvxnn.ranks import ALONE, Ranks
+from cvxnn.validation import (
+    check_choice,
+    check_number,
+    check_object,
+    check_vector,
+    name_of,
+    offers,
+)
 
 __all__ = [
     "HUBER_DELTA",
@@ -81,15 +89,18 @@ def make_loss(
     sample_weight: ArrayLike | None = None,
     intercept: bool = False,
     huber_delta: float | None = None,
+    across: Ranks = ALONE,
 ) -> Loss:
     """The loss for targets Y (n, C), weighted row by row, with an output bias that is chosen best
-    for any prediction if `intercept` is set."""
+    for any prediction if `intercept` is set. Other ranks may have further rows."""
     choice = choose_loss(loss, huber_delta)
     if sample_weight is not None:
         sample_weight = check_vector(sample_weight, "sample_weight", Y.shape[0])
         if not np.all(sample_weight > 0):
             raise ValueError("sample_weight must be positive: drop rows of weight 0")
     bound: Any = choice.bind(Y, sample_weight)
+    if across.size > 1:
+        bound = _over_ranks(bound, choice, sample_weight, across)
     bound.check_targets(intercept)
     if intercept and not hasattr(bound, "best_intercept"):
         raise ValueError(
@@ -97,3 +108,20 @@ def make_loss(
             "best_intercept and balance"
         )
     return WithIntercept(bound) if intercept else bound
+
+
+def _over_ranks(
+    bound: Any, choice: LossChoice, sample_weight: np.ndarray | None, across: Ranks
+) -> Any:
+    """The loss with weights that are shares of the rows of all ranks."""
+    if not offers(bound, "sums_ranks"):
+        raise TypeError(
+            f"loss {name_of(choice, LOSSES)!r} does not declare `sums_ranks`: it may sum over the "
+            "rows of one process alone"
+        )
+    n, C = bound.Y.shape
+    weight = np.ones(n) if sample_weight is None else sample_weight
+    whole = float(across.sum(weight.sum())) * (1 if bound.coupled else C)
+    other = bound.with_rows(bound.Y, weight[:, None] / whole)
+    other.across = across
+    return other

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
 from cvxnn import rounding
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy, widest
-from cvxnn.rounding import Ball, depth, tree_sum, up
+from cvxnn.ranks import ALONE, Ranks
+from cvxnn.rounding import Ball, depth, total_above, tree_sum, up
 
 # Sums that have to vanish in the dual count as zero up to this, relative to their terms, while a
 # solver runs; certificates have points where they vanish exactly.
 BALANCED = 1e-9
+SomeLoss = TypeVar("SomeLoss", bound="WeightedLoss")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,18 +26,21 @@ class Root:
     scale : (n, C).
     unit : v, unit rows (n, C), or None.
     span : Q, orthonormal columns (n C, m) orthogonal to v, or None.
+    across : the ranks that have the other rows.
     """
 
     scale: np.ndarray
     unit: np.ndarray | None = None
     span: np.ndarray | None = None
+    across: Ranks = ALONE
 
     def project(self, x: np.ndarray) -> np.ndarray:
         """x (n, C) without its parts along v and in the span."""
         if self.unit is not None:
             x = x - self.unit * np.sum(self.unit * x, axis=1, keepdims=True)
         if self.span is not None:
-            x = x - (self.span @ (self.span.T @ x.reshape(-1))).reshape(x.shape)
+            along = self.across.sum(self.span.T @ x.reshape(-1))
+            x = x - (self.span @ along).reshape(x.shape)
         return x
 
     def hessian(self, x: np.ndarray) -> np.ndarray:
@@ -63,6 +68,8 @@ class Loss(Protocol):
     has_root: bool  # whether it has `by_output`, `around` and `root`, which Newton needs
     declares_rounding: bool  # whether it has the three methods that come last
     any_device: bool  # whether its formula takes arrays of any library, not NumPy's alone
+    sums_ranks: bool  # whether its sums over rows are those over all ranks in `across`
+    across: Ranks  # that have the other rows
 
     def value(self, Z: Array) -> float:
         """f(Z), summed in float64."""
@@ -133,7 +140,14 @@ class Loss(Protocol):
 
 
 FORMULA = frozenset({"value", "gradient", "bregman", "best_dual", "dual_candidate"})
-_OF_FORMULA = ("affine_gradient", "least_squares", "has_root", "declares_rounding", "any_device")
+_OF_FORMULA = (
+    "affine_gradient",
+    "least_squares",
+    "has_root",
+    "declares_rounding",
+    "any_device",
+    "sums_ranks",
+)
 
 
 class WeightedLoss:
@@ -150,6 +164,8 @@ class WeightedLoss:
     has_root = False
     declares_rounding = False
     any_device = False
+    sums_ranks = False
+    across: Ranks = ALONE
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -164,7 +180,7 @@ class WeightedLoss:
         self.Y, self.settings = Y, settings
         n, C = Y.shape
         if row_weight is None:
-            row_weight = np.full((n, 1), 1.0 / (n if self.coupled else n * C))
+            row_weight = np.full((n, 1), 1.0 / max(n if self.coupled else n * C, 1))
         self.row_weight = like(Y, row_weight, dtype=widest(Y))
 
     @classmethod
@@ -182,10 +198,19 @@ class WeightedLoss:
     @property
     def has_sample_weights(self) -> bool:
         weight = to_numpy(self.row_weight)
-        return bool(np.any(weight != weight[0]))
+        if self.across.size == 1:
+            return bool(np.any(weight != weight[0]))
+        ends = np.array([np.max(weight, initial=-np.inf), np.max(-weight, initial=-np.inf)])
+        largest, smallest = self.across.max(ends)
+        return bool(largest != -smallest)
 
     def _weighted_sum(self, terms: Array) -> float:
-        return float(array_namespace(terms).sum(self.row_weight * terms))
+        return float(self.across.sum(array_namespace(terms).sum(self.row_weight * terms)))
+
+    def _sums(self, *parts: Array) -> list[Any]:
+        """Sums over all rows, of each column: (n, C) -> (C,)."""
+        sums = [array_namespace(part).sum(part, axis=0) for part in parts]
+        return sums if self.across.size == 1 else list(self.across.sum(np.stack(sums)))
 
     def value(self, Z: Array) -> float:
         raise NotImplementedError
@@ -229,7 +254,12 @@ class WeightedLoss:
 
     def with_rows(self, Y: Array, row_weight: np.ndarray) -> Self:
         """The same loss of other rows, with weights (n, 1)."""
-        return type(self)(Y, row_weight, **self.settings)
+        return self.shared(type(self)(Y, row_weight, **self.settings))
+
+    def shared(self, other: SomeLoss) -> SomeLoss:
+        """The other loss, with the ranks of this one."""
+        other.across = self.across
+        return other
 
     def with_targets(self, Y: Array) -> Self:
         """The same loss of other targets of the same rows, of any library and on any device."""
@@ -242,12 +272,13 @@ class WeightedLoss:
     def _sum_above(self, terms: np.ndarray, roundings: int) -> float:
         """Above the weighted sum of terms >= 0, each computed with so many roundings."""
         weighted = to_numpy(self.row_weight) * terms
-        return float(up(tree_sum(weighted), depth(weighted.size) + roundings + 1))
+        here = up(tree_sum(weighted), depth(weighted.size) + roundings + 1)
+        return float(total_above(here, self.across))
 
     def dual_point(self, Theta: np.ndarray, balanced: bool = False) -> tuple[np.ndarray, Ball]:
         if not balanced:
             return Theta, Ball(Theta, np.zeros_like(Theta))
-        columns = [rounding.zero_sum(column) for column in Theta.T]
+        columns = [rounding.zero_sum(column, self.across) for column in Theta.T]
         parts = [(theta, point.mid, point.rad) for theta, point in columns]
         Theta, mid, rad = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
         return Theta, Ball(mid, rad)
@@ -293,6 +324,8 @@ class Minimum:
 class CurvedLoss(Protocol):
     """What Newton steps on an output bias need of a loss."""
 
+    across: Ranks
+
     def gradient(self, Z: np.ndarray) -> np.ndarray: ...
     def root(self, Z: np.ndarray) -> Root: ...
 
@@ -306,12 +339,13 @@ def column_roots(loss: CurvedLoss, Z: np.ndarray, start: np.ndarray) -> np.ndarr
     last = np.full_like(b, 2.0)  # the length of the last step
     for _ in range(200):
         gradient = loss.gradient(Z + b)
-        slope, size = gradient.sum(axis=0), np.abs(gradient).sum(axis=0)
+        parts = np.stack([gradient.sum(axis=0), np.abs(gradient).sum(axis=0)])
+        slope, size = loss.across.sum(parts)
         low, high = np.where(slope <= 0, b, low), np.where(slope >= 0, b, high)
         done = (np.abs(slope) <= 1e-14 * size) | (high - low <= 4e-16 * np.abs(b))
         if np.all(done):
             break
-        curvature = np.sum(loss.root(Z + b).scale ** 2, axis=0)
+        curvature = loss.across.sum(np.sum(loss.root(Z + b).scale ** 2, axis=0))
         curved = curvature > 1e-100 * np.abs(slope)
         newton = -slope / np.where(curved, curvature, 1.0)
         inside = (low < b + newton) & (b + newton < high)

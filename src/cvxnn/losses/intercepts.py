@@ -10,6 +10,7 @@ import numpy as np
 
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy
 from cvxnn.losses.base import BALANCED, Loss, Minimum, Root
+from cvxnn.ranks import ALONE, Ranks, total
 from cvxnn.rounding import UNIT, Ball, tree_sum
 
 RECENT = 3  # predictions whose bias is remembered
@@ -40,12 +41,14 @@ class WithIntercept:
         self.coupled, self.has_sample_weights = base.coupled, base.has_sample_weights
         self.has_root, self.declares_rounding = base.has_root, base.declares_rounding
         self.any_device = getattr(base, "any_device", False)
+        self.sums_ranks = getattr(base, "sums_ranks", False)
+        self.across: Ranks = getattr(base, "across", ALONE)
         self._plain = base.in_numpy() if not isinstance(base.Y, np.ndarray) else base
         self._centre: np.ndarray | float = 0.0
         self._centred, self._plain_centred = base, self._plain
         if centre and base.translates:
             Y, w = self._plain._numbers()
-            self._centre = np.sum(w * Y, axis=0) / np.sum(w)
+            self._centre = self.across.sum(np.sum(w * Y, axis=0)) / total(w, self.across)
             self._centred = base.with_targets(double(base.Y) - like(double(base.Y), self._centre))
             self._plain_centred = self._plain.with_targets(Y - self._centre)
 
@@ -96,7 +99,7 @@ class WithIntercept:
     def dual_candidate(self, Theta: SomeArray) -> SomeArray:
         Theta = self.base.dual_candidate(double(Theta))
         values = to_numpy(Theta)
-        sums, sizes = tree_sum(values, 0), tree_sum(np.abs(values), 0)
+        sums, sizes = self.across.sum(np.stack([tree_sum(values, 0), tree_sum(np.abs(values), 0)]))
         if np.all(np.abs(sums) <= 16 * UNIT * sizes):  # as balanced as rounding allows
             return Theta
         return like(Theta, self._plain.balance(values))
@@ -104,8 +107,10 @@ class WithIntercept:
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta = double(Theta)
         xp = array_namespace(Theta)
-        size = xp.sum(xp.abs(Theta), axis=0)
-        if bool(xp.any(xp.abs(xp.sum(Theta, axis=0)) > BALANCED * size)):
+        sums, size = xp.sum(Theta, axis=0), xp.sum(xp.abs(Theta), axis=0)
+        if self.across.size > 1:
+            sums, size = self.across.sum(np.stack([sums, size]))
+        if bool(xp.any(xp.abs(sums) > BALANCED * size)):
             limit = xp.zeros_like(limit)  # only the zero multiple is feasible
         return self._centred.best_dual(Theta, limit, quadratic)
 
@@ -139,6 +144,8 @@ class WithIntercept:
         root, C = self._minimum(Z).root, Z.shape[1]
         if root.unit is None and C == 1:  # one column, L'1 itself
             size = float(np.linalg.norm(root.scale))
+            if self.across.size > 1:
+                size = math.sqrt(self.across.sum(size**2))
             if not math.isfinite(size):
                 raise np.linalg.LinAlgError("the curvature of the loss is not finite")
             return replace(root, span=root.scale / size if size > 0 else root.scale[:, :0])

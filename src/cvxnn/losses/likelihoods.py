@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,8 @@ from cvxnn import rounding
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, to_numpy
 from cvxnn.kernels import native
 from cvxnn.losses.base import BALANCED, Minimum, Root, WeightedLoss, column_roots
-from cvxnn.rounding import UNIT, Ball, depth, down, tree_sum, up
+from cvxnn.ranks import exact_sum, first_largest
+from cvxnn.rounding import UNIT, Ball, depth, down, total_below, tree_sum, up
 
 
 class LogisticLoss(WeightedLoss):
@@ -19,12 +19,13 @@ class LogisticLoss(WeightedLoss):
 
     declares_rounding = True
     any_device = True
+    sums_ranks = True
 
     def check_targets(self, intercept: bool) -> None:
         Y = to_numpy(self.Y)
         if not np.all(np.abs(Y) == 1):
             raise ValueError("Y must hold -1 and 1 for the logistic loss")
-        if intercept and np.any(np.all(Y[0] == Y, axis=0)):
+        if intercept and np.any(self.across.max(np.stack([_any(Y > 0), _any(Y < 0)])) == 0):
             raise ValueError("Y has one class only: with an intercept, no finite model is optimal")
 
     def value(self, Z: Array) -> float:
@@ -52,7 +53,8 @@ class LogisticLoss(WeightedLoss):
         return column_roots(self, Z, np.zeros(Z.shape[1]) if start is None else start)
 
     def minimum(self, Z: np.ndarray, start: np.ndarray | None = None) -> Minimum:
-        if native.library() is None or type(self) is not LogisticLoss:  # of another formula
+        own = type(self) is not LogisticLoss  # of another formula
+        if native.library() is None or own or self.across.size > 1:
             return super().minimum(Z, start)
         start = np.zeros(Z.shape[1]) if start is None else start
         return Minimum(self, Z, *native.logistic_minimum(Z, *self._numbers(), start))
@@ -60,18 +62,24 @@ class LogisticLoss(WeightedLoss):
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         q = np.clip(-self.Y * Theta / self.row_weight, 0.0, 1.0)
         curvature = self.row_weight * q * (1 - q)
-        total = curvature.sum(axis=0)
-        return Theta - curvature * (Theta.sum(axis=0) / np.where(total > 0, total, 1.0))
+        size, excess = self._sums(curvature, Theta)
+        return Theta - curvature * (excess / np.where(size > 0, size, 1.0))
 
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta = double(Theta)
         xp = array_namespace(Theta)
-        if isinstance(Theta, np.ndarray) and native.library() is not None:
+        alone = self.across.size == 1
+        if isinstance(Theta, np.ndarray) and native.library() is not None and alone:
             tau, value = native.logistic_dual(Theta, *self._numbers(), to_numpy(limit))
             return tau, value - float(np.sum(tau * tau * to_numpy(quadratic)))
         q = -double(self.Y) * Theta / self.row_weight
-        allowed = 1.0 / xp.maximum(xp.max(q, axis=0), xp.ones_like(q[0, :]))
-        allowed = xp.where(xp.min(q, axis=0) < 0, xp.zeros_like(allowed), allowed)
+        if alone:
+            top, least = xp.max(q, axis=0), xp.min(q, axis=0)
+        else:
+            ends = [np.max(end, axis=0, initial=-np.inf) for end in (q, -q)]
+            top, least = self.across.max(np.stack(ends)) * [[1], [-1]]
+        allowed = 1.0 / xp.maximum(top, xp.ones_like(top))
+        allowed = xp.where(least < 0, xp.zeros_like(allowed), allowed)
         if limit.shape[0] == 1:
             allowed = xp.min(allowed)[None]
         tau = xp.minimum(double(limit), allowed)
@@ -81,7 +89,7 @@ class LogisticLoss(WeightedLoss):
 
     def root(self, Z: np.ndarray) -> Root:
         e = np.exp(-np.abs(Z))  # of both outcomes, the curvature is e / (1 + e)^2
-        return Root(np.sqrt(self.row_weight * e) / (1 + e))
+        return Root(np.sqrt(self.row_weight * e) / (1 + e), across=self.across)
 
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         Y, _ = self._numbers()
@@ -101,14 +109,17 @@ class LogisticLoss(WeightedLoss):
         Y, w = self._numbers()
         side = Ball(-Y * point.mid, point.rad)
         q = side / w
-        top = np.max(q.above(), axis=0)
+        top, outside = self.across.max(
+            np.stack([np.max(q.above(), axis=0, initial=0.0), _any(side.mid < side.rad)])
+        )
         longest = np.where(top > 1, down(1 / np.maximum(top, 1.0), 1), 1.0)
-        longest = np.where(np.any(side.mid < side.rad, axis=0), 0.0, longest)  # outside the domain
+        longest = np.where(outside > 0, 0.0, longest)  # outside the domain
         tau = np.minimum(limit, longest if len(limit) > 1 else longest.min())
         q = q * tau
         ends = (np.clip(end, 0.0, 1.0) for end in (q.below(), q.above()))
         terms = [rounding.entropy_below(q) + rounding.rest_entropy_below(q) for q in ends]
-        gain = down(tree_sum(w * np.maximum(np.minimum(*terms), 0.0)), depth(Y.size) + 2)
+        here = down(tree_sum(w * np.maximum(np.minimum(*terms), 0.0)), depth(Y.size) + 2)
+        gain = total_below(here, self.across)
         return _less(gain, tau, linear, quadratic)
 
 
@@ -120,6 +131,7 @@ class SoftmaxLoss(WeightedLoss):
     coupled = True
     declares_rounding = True
     any_device = True
+    sums_ranks = True
 
     def __init__(self, Y: Array, row_weight: Array | None = None) -> None:
         super().__init__(Y, row_weight)
@@ -134,7 +146,7 @@ class SoftmaxLoss(WeightedLoss):
             )
         if np.any(Y < 0) or not np.allclose(Y.sum(axis=1), 1.0, rtol=0, atol=1e-6):
             raise ValueError("Y must hold rows of probabilities (one-hot) for the softmax loss")
-        if intercept and not np.all(Y.any(axis=0)):
+        if intercept and not np.all(self.across.max(_any(Y != 0))):
             raise ValueError(
                 "Y has a class that never occurs: with an intercept, no finite model is optimal"
             )
@@ -184,20 +196,23 @@ class SoftmaxLoss(WeightedLoss):
         """b is determined up to a constant, and sums to zero. Predictions so large that the loss
         has no curvature left are first scaled down, then solved again for larger and larger shares
         of them. For predictions of zero, the probabilities are the shares of the classes."""
-        if not Z.any():
-            logs = np.log(np.sum(self.row_weight * self.Y, axis=0))
+        if not self.across.max(float(Z.any())):
+            logs = self.across.agree(np.log(self._sums(self.row_weight * self.Y)[0]))
             return logs - logs.mean()
         Z = Z - Z.mean(axis=1, keepdims=True)
-        mean = Z.mean(axis=0)
+        sums, counts = self._sums(Z, np.ones_like(Z))
+        mean = sums / counts
         Z = Z - mean
         b, found = self._balancing_steps(Z, np.zeros_like(mean) if start is None else start + mean)
-        if not found and np.isfinite(np.ptp(Z)):
-            b, sharpness = np.zeros_like(mean), 10 / max(float(np.ptp(Z)), 1e-300)
+        ends = [np.max(Z, initial=-np.inf), np.max(-Z, initial=-np.inf)]
+        spread = float(np.sum(self.across.max(np.array(ends))))
+        if not found and np.isfinite(spread):
+            b, sharpness = np.zeros_like(mean), 10 / max(spread, 1e-300)
             while sharpness < 1:
                 b, _ = self._balancing_steps(sharpness * Z, b, enough=0.1)
                 b, sharpness = b * min(2.0, 1 / sharpness), 2 * sharpness
             b, _ = self._balancing_steps(Z, b)
-        return b - mean
+        return self.across.agree(b - mean)
 
     def _balancing_steps(
         self, Z: np.ndarray, b: np.ndarray, enough: float = 0.0
@@ -210,12 +225,12 @@ class SoftmaxLoss(WeightedLoss):
         for _ in range(30):
             q = _softmax(Z + b)
             gradient = self._theta(self._total * q)
-            slope = gradient.sum(axis=0)
-            left = float(np.max(np.abs(slope) / np.maximum(np.abs(gradient).sum(axis=0), 1e-300)))
+            slope, size = self._sums(gradient, np.abs(gradient))
+            left = float(np.max(np.abs(slope) / np.maximum(size, 1e-300)))
             hessian = self._summed_hessian(q)
             if not np.isfinite(hessian).all() or not np.isfinite(slope).all():
                 break  # predictions beyond the range of doubles, at which LAPACK prints complaints
-            step = -np.linalg.lstsq(hessian, slope, rcond=1e-14)[0]
+            step = -self.across.agree(np.linalg.lstsq(hessian, slope, rcond=1e-14)[0])
             if not np.all(np.abs(step) < 1e100):
                 break
             step -= step.mean()
@@ -227,7 +242,7 @@ class SoftmaxLoss(WeightedLoss):
 
     def _summed_hessian(self, q: np.ndarray) -> np.ndarray:
         """diag(sum w q) - sum w q q', by its entries off the diagonal: rows sum to zero."""
-        hessian = -(self.row_weight * q).T @ q
+        hessian = self.across.sum(-(self.row_weight * q).T @ q)
         np.fill_diagonal(hessian, 0.0)
         np.fill_diagonal(hessian, -hessian.sum(axis=1))
         return hessian
@@ -245,10 +260,10 @@ class SoftmaxLoss(WeightedLoss):
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         q = np.maximum(self.Y + Theta / self.row_weight, 0.0)
-        hessian, sums = self._summed_hessian(q), Theta.sum(axis=0)
+        hessian, sums = self._summed_hessian(q), self._sums(Theta)[0]
         if not np.isfinite(hessian).all() or not np.isfinite(sums).all():
             return np.zeros_like(Theta)  # balanced, where there is nothing to compute with
-        b = np.linalg.lstsq(hessian, sums, rcond=1e-14)[0]
+        b = self.across.agree(np.linalg.lstsq(hessian, sums, rcond=1e-14)[0])
         return self.dual_candidate(Theta - self.row_weight * q * (b - (q @ b)[:, None]))
 
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
@@ -256,13 +271,13 @@ class SoftmaxLoss(WeightedLoss):
         Theta, Y = double(Theta), double(self.Y)
         xp = array_namespace(Theta)
         change = Theta / self.row_weight
-        tau = min(1.0, float(xp.min(limit)))
         size = xp.sum(xp.abs(Theta), axis=1)
-        if bool(xp.any(xp.abs(xp.sum(Theta, axis=1)) > BALANCED * size)):
-            tau = 0.0
+        unbalanced = bool(xp.any(xp.abs(xp.sum(Theta, axis=1)) > BALANCED * size))
         falling = -change > Y  # the others allow tau = 1
         safe = xp.where(falling, -change, xp.ones_like(change))
-        tau = min(tau, float(xp.min(xp.where(falling, Y / safe, xp.full_like(Y, xp.inf)))))
+        longest = xp.where(falling, Y / safe, xp.ones_like(Y))
+        allowed = 0.0 if unbalanced else float(xp.min(longest)) if 0 not in Y.shape else 1.0
+        tau = min(float(xp.min(limit)), -float(self.across.max(-allowed)))
         value = self._weighted_sum(_entropy(Y + tau * change))
         value -= self._weighted_sum(_entropy(self._total))
         value -= tau**2 * float(xp.sum(double(quadratic)))
@@ -270,7 +285,8 @@ class SoftmaxLoss(WeightedLoss):
 
     def root(self, Z: np.ndarray) -> Root:
         q = _softmax(Z)
-        return Root(np.sqrt(self.row_weight * self._total * q), np.sqrt(q))
+        scale = np.sqrt(self.row_weight * self._total * q)
+        return Root(scale, np.sqrt(q), across=self.across)
 
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         """With h the largest prediction of a row, t (lse - z_h) + sum_k y_k (z_h - z_k): no term is
@@ -296,12 +312,14 @@ class SoftmaxLoss(WeightedLoss):
         Y, w = self._numbers()
         Theta = self._implied(np.where((Y == 0) & (Theta < 0), 0.0, Theta))
         for _ in range(3 if balanced else 0):
-            sums, sizes = tree_sum(Theta, 0), tree_sum(np.abs(Theta), 0)
+            parts = np.stack([tree_sum(Theta, 0), tree_sum(np.abs(Theta), 0)])
+            sums, sizes = self.across.sum(parts)
             if np.all(np.abs(sums) <= 4 * UNIT * sizes):
                 break
             for k, c, row in self._moves(Theta, sums):
-                Theta[row, k] -= sums[k]
-                Theta[row, c] += sums[k]
+                if row is not None:
+                    Theta[row, k] -= sums[k]
+                    Theta[row, c] += sums[k]
             Theta = self._implied(Theta)
         rows, h = np.arange(len(Y)), np.argmax(Y + Theta / w, axis=1)
         point = Ball(Theta.copy(), np.zeros_like(Theta))
@@ -309,10 +327,11 @@ class SoftmaxLoss(WeightedLoss):
         others = point.sum(axis=1)
         point.mid[rows, h], point.rad[rows, h] = -others.mid, others.rad  # type: ignore[index]
         if balanced:
-            sums = np.array([_column_sum(Theta, h, k) for k in range(Y.shape[1])])
+            sums = np.array([self._column_sum(Theta, h, k) for k in range(Y.shape[1])])
             for k, c, row in self._moves(Theta, sums):
-                point.take_from((row, k), sums[k])
-                point.take_from((row, c), -sums[k])
+                if row is not None:
+                    point.take_from((row, k), sums[k])
+                    point.take_from((row, c), -sums[k])
         return Theta, point
 
     def _implied(self, Theta: np.ndarray) -> np.ndarray:
@@ -324,17 +343,23 @@ class SoftmaxLoss(WeightedLoss):
         Theta[rows, h] = -Theta.sum(axis=1)
         return Theta
 
-    def _moves(self, Theta: np.ndarray, sums: np.ndarray) -> list[tuple[int, int, int]]:
-        """Which column sums are moved to which column, the one with most in it, in which row. When
-        all the others sum to zero it does so too, as all rows do."""
+    def _moves(self, Theta: np.ndarray, sums: np.ndarray) -> list[tuple[int, int, int | None]]:
+        """Which column sums are moved to which column, the one with most in it, in which row, which
+        may be on another rank. When all the others sum to zero it does so too, as all rows do."""
         Y, w = self._numbers()
         room = w * (Y + Theta / w)
-        c = int(np.argmax([math.fsum(column) for column in room.T]))
+        c = int(np.argmax([exact_sum(column, self.across) for column in room.T]))
         return [
-            (k, c, int(np.argmax(room[:, k if sums[k] > 0 else c])))
+            (k, c, first_largest(room[:, k if sums[k] > 0 else c], self.across))
             for k in range(len(sums))
             if k != c and sums[k] != 0
         ]
+
+    def _column_sum(self, Theta: np.ndarray, implied: np.ndarray, k: int) -> float:
+        """The sum of column k, correctly rounded, where implied entries are exact."""
+        others = np.arange(Theta.shape[1]) != k
+        own, mine = Theta[implied != k, k], Theta[implied == k][:, others]
+        return exact_sum(np.concatenate([own, -mine.reshape(-1)]), self.across)
 
     def dual_below(
         self,
@@ -350,7 +375,8 @@ class SoftmaxLoss(WeightedLoss):
         falling = point.mid < point.rad
         fall = up(np.where(falling, point.rad - point.mid, 1.0), 1)
         longest = np.where(falling, down(down(w * Y, 1) / fall, 1), 1.0)
-        tau = min(1.0, float(limit.min()), float(longest.min()))
+        allowed = -float(self.across.max(-np.min(longest, initial=1.0)))
+        tau = min(float(limit.min()), allowed)
         step = point * tau / w
         sure = Y > 0.5
         start = np.where(sure, 1.0 - Y, Y)  # exact
@@ -364,15 +390,14 @@ class SoftmaxLoss(WeightedLoss):
             for end in ends
         ))  # fmt: skip
         excess = (Ball(Y).sum(axis=1) - 1.0).below()[:, None]
-        gain = (Ball(np.concatenate([terms, excess], axis=1)) * w).sum().below()
+        gains = Ball(np.concatenate([terms, excess], axis=1)) * w
+        gain = gains.sum().over(self.across).below()
         return _less(max(float(gain), 0.0), np.full_like(limit, tau), linear, quadratic)
 
 
-def _column_sum(Theta: np.ndarray, implied: np.ndarray, k: int) -> float:
-    """The sum of column k, correctly rounded, where implied entries are exact."""
-    others = np.arange(Theta.shape[1]) != k
-    own, mine = Theta[implied != k, k], Theta[implied == k][:, others]
-    return math.fsum(np.concatenate([own, -mine.reshape(-1)]))
+def _any(marks: np.ndarray) -> np.ndarray:
+    """Which columns have a mark, as numbers."""
+    return np.any(marks, axis=0).astype(np.float64)
 
 
 def _less(gain: Any, tau: np.ndarray, linear: np.ndarray, quadratic: np.ndarray) -> float:

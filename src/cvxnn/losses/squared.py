@@ -6,7 +6,8 @@ import numpy as np
 
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, to_numpy
 from cvxnn.losses.base import Root, WeightedLoss, column_roots
-from cvxnn.rounding import TINY, Ball, down, slack, up
+from cvxnn.ranks import total
+from cvxnn.rounding import TINY, Ball, down, slack, total_above, up
 
 HUBER_DELTA = 1.35  # 95 % efficient for normal errors of unit variance
 
@@ -19,6 +20,7 @@ class SquaredLoss(WeightedLoss):
     translates = True
     declares_rounding = True
     any_device = True
+    sums_ranks = True
 
     @property
     def least_squares(self) -> bool:
@@ -38,20 +40,20 @@ class SquaredLoss(WeightedLoss):
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
         """The weighted mean of Y - Z, plus that of what it leaves: rounding of the first is made up
         for by the second, and a constant column is met exactly, whatever the weights."""
-        left, total = self.Y - Z, np.sum(self.row_weight)
-        mean = np.sum(self.row_weight * left, axis=0) / total
-        return mean + np.sum(self.row_weight * (left - mean), axis=0) / total
+        left, size = self.Y - Z, total(self.row_weight, self.across)
+        mean = self._sums(self.row_weight * left)[0] / size
+        return mean + self._sums(self.row_weight * (left - mean))[0] / size
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
-        return Theta - self.row_weight * (Theta.sum(axis=0) / np.sum(self.row_weight))
+        share = self._sums(Theta)[0] / total(self.row_weight, self.across)
+        return Theta - self.row_weight * share
 
     def best_dual(self, Theta: Array, limit: Array, quadratic: Array) -> tuple[Array, float]:
         Theta, limit, quadratic = double(Theta), double(limit), double(quadratic)
         if isinstance(Theta, np.ndarray) and Theta.shape[1] == 1:
             return self._best_dual_of_column(Theta, to_numpy(limit), to_numpy(quadratic))
         xp = array_namespace(Theta)
-        slope = -xp.sum(Theta * double(self.Y), axis=0)
-        curvature = xp.sum(Theta * Theta / self.row_weight, axis=0)
+        slope, curvature = self._sums(-Theta * double(self.Y), Theta * Theta / self.row_weight)
         limit = xp.minimum(limit, self._domain(Theta))
         if limit.shape[0] == 1:  # one scaling for all classes
             slope, curvature = xp.sum(slope)[None], xp.sum(curvature)[None]
@@ -67,8 +69,9 @@ class SquaredLoss(WeightedLoss):
         """The same for one output, in numbers: a run asks often, and arrays of one entry cost more
         than the sums."""
         Y, w = self._numbers()
-        slope = -float(np.dot(Theta[:, 0], Y[:, 0]))
-        curvature = float(np.sum(Theta * Theta / w)) + 2 * float(quadratic[0])
+        sums = np.array([-np.dot(Theta[:, 0], Y[:, 0]), np.sum(Theta * Theta / w)])
+        slope, curvature = self.across.sum(sums).tolist()
+        curvature += 2 * float(quadratic[0])
         most = min(float(limit[0]), float(self._domain(Theta)[0]))
         tau = 0.0 if curvature == 0 else min(max(slope / curvature, -most), most)
         return np.array([tau]), tau * (slope - 0.5 * tau * curvature)
@@ -76,14 +79,17 @@ class SquaredLoss(WeightedLoss):
     def _domain(self, Theta: Array) -> Array:
         """How far Theta may be scaled inside the domain of f*, all outputs alike."""
         xp = array_namespace(Theta)
-        return xp.full_like(Theta[0, :1], xp.inf)
+        return xp.full_like(xp.sum(Theta, axis=0)[:1], xp.inf)  # of no rows, too
 
     def root(self, Z: np.ndarray) -> Root:
-        return Root(np.broadcast_to(np.sqrt(self.row_weight), Z.shape))
+        return Root(np.broadcast_to(np.sqrt(self.row_weight), Z.shape), across=self.across)
 
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         r = self._distance(Z, bias)
-        return self._sum_above(0.5 * r * r, 2) if np.any(r) else 0.0
+        return self._sum_above(0.5 * r * r, 2) if self._any(r) else 0.0
+
+    def _any(self, r: np.ndarray) -> bool:
+        return bool(self.across.max(float(np.any(r))))
 
     def _distance(self, Z: Ball, bias: np.ndarray | None) -> np.ndarray:
         """|z + b - y| from above. The bias and the target are subtracted first, which is exact
@@ -102,9 +108,11 @@ class SquaredLoss(WeightedLoss):
         """The best multiple. Where columns of T sum to zero, any number may be subtracted from the
         targets of a column."""
         Y, w = self._numbers()
-        targets: Ball | np.ndarray = Ball(Y) - np.sum(w * Y, axis=0) / np.sum(w) if balanced else Y
-        slope = (point * targets).sum(axis=0)
-        curvature = (point * point / w).sum(axis=0).above()
+        targets: Ball | np.ndarray = Y
+        if balanced:
+            targets = Ball(Y) - self._sums(w * Y)[0] / total(w, self.across)
+        slope = (point * targets).sum(axis=0).over(self.across)
+        curvature = total_above((point * point / w).sum(axis=0).above(), self.across)
         if len(limit) == 1:
             slope, curvature = slope.sum().reshape(1), np.atleast_1d(up(curvature.sum(), Y.size))
         curvature = up(curvature + 2 * quadratic, 3)
@@ -127,6 +135,7 @@ class HuberLoss(SquaredLoss):
     affine_gradient = False
     declares_rounding = True
     any_device = True
+    sums_ranks = True
 
     def __init__(
         self, Y: Array, row_weight: Array | None = None, delta: float = HUBER_DELTA
@@ -156,12 +165,16 @@ class HuberLoss(SquaredLoss):
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         inside = self.row_weight * (np.abs(Theta) < (1 - 1e-12) * self.delta * self.row_weight)
-        total = inside.sum(axis=0)
-        return Theta - inside * (Theta.sum(axis=0) / np.where(total > 0, total, 1.0))
+        size, excess = self._sums(inside, Theta)
+        return Theta - inside * (excess / np.where(size > 0, size, 1.0))
 
     def _domain(self, Theta: Array) -> Array:
         xp = array_namespace(Theta)
-        largest = xp.max(xp.abs(Theta) / self.row_weight)[None]
+        distances = xp.abs(Theta) / self.row_weight
+        if self.across.size > 1:
+            largest = np.atleast_1d(self.across.max(np.max(distances, initial=0.0)))
+        else:
+            largest = xp.max(distances)[None]
         allowed = xp.where(largest > 0, largest, xp.ones_like(largest))
         return xp.where(largest > 0, self.delta / allowed, xp.full_like(largest, xp.inf))
 
@@ -171,16 +184,17 @@ class HuberLoss(SquaredLoss):
 
     def root(self, Z: np.ndarray) -> Root:
         R, inner = self._residual(Z)
-        return Root(np.sqrt(self.row_weight) * (inner == R))
+        return Root(np.sqrt(self.row_weight) * (inner == R), across=self.across)
 
     def value_above(self, Z: Ball, bias: np.ndarray | None = None) -> float:
         r = self._distance(Z, bias)
         inner = np.minimum(r, self.delta)
-        return self._sum_above(inner * (r - 0.5 * inner), 3) if np.any(r) else 0.0
+        return self._sum_above(inner * (r - 0.5 * inner), 3) if self._any(r) else 0.0
 
     def _domain_below(self, point: Ball) -> float:
         _, w = self._numbers()
-        largest = up(float(np.max(point.magnitude() / w)), 1) if np.any(point.mid) else 0.0
+        largest = float(self.across.max(np.max(point.magnitude() / w, initial=0.0)))
+        largest = up(largest, 1) if largest > 0 else 0.0
         return float(down(self.delta / largest, 1)) if largest > 0 else np.inf
 
 
@@ -194,6 +208,7 @@ class _SmoothedHuber(HuberLoss):
 
     def __init__(self, base: HuberLoss, outliers: np.ndarray, tail: float) -> None:
         super().__init__(base.Y, base.row_weight, base.delta)
+        base.shared(self)
         self.outliers, self.tail = outliers, tail
 
     def _split(self, Z: Array) -> tuple[Array, Array]:
@@ -215,4 +230,5 @@ class _SmoothedHuber(HuberLoss):
 
     def root(self, Z: np.ndarray) -> Root:
         _, E = self._split(Z)
-        return Root(np.sqrt(self.row_weight * np.where(E != 0, self.tail / (1 + self.tail), 1.0)))
+        curvature = np.where(E != 0, self.tail / (1 + self.tail), 1.0)
+        return Root(np.sqrt(self.row_weight * curvature), across=self.across)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from cvxnn.arrays import Array
 from cvxnn.bits import Bits, Chosen
+from cvxnn.ranks import Ranks
 
 if TYPE_CHECKING:
     from cvxnn.operators.batches import Batch
@@ -25,7 +26,7 @@ class Operator(Protocol):
     """A linear map from weights (p, d, C) to predictions (n, C). Products are in the precision of
     the data and are counted in the budget of the run."""
 
-    n: int  # rows
+    n: int  # rows of this process
     d: int  # columns of X, with that of ones if there is one
     p: int  # blocks of weights
 
@@ -77,6 +78,15 @@ class Operator(Protocol):
 
 class PatternOperator(Operator, Protocol):
     """M = [D_1 X ... D_p X], with one block for each pattern."""
+
+    @property
+    def n_all(self) -> int:
+        """Rows of all ranks."""
+
+    @property
+    def across(self) -> Ranks:
+        """The ranks that have the other rows. Adjoint products, norms of blocks and magnitudes are
+        those of all rows; whatever belongs to a row is that of the rows here."""
 
     @property
     def bits(self) -> Bits:

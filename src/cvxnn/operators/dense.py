@@ -35,6 +35,7 @@ from cvxnn.bits import Bits, Chosen
 from cvxnn.kernels import native
 from cvxnn.operators.batches import Batch, BitBatch, MaskBatch
 from cvxnn.operators.ragged import RaggedBits, RaggedOperator, RaggedSelections
+from cvxnn.ranks import ALONE, Ranks
 from cvxnn.threads import cached_property
 
 _BLOCK = 2**22  # entries of D U held at a time
@@ -47,6 +48,8 @@ class ExpandedMatrix:
     Products are counted in the budget of the run, those of the double twin and of selections, too;
     each is `share` of a pass.
     """
+
+    across: Ranks = ALONE
 
     def __init__(
         self,
@@ -66,6 +69,10 @@ class ExpandedMatrix:
         self._float_mask: Array | None = None  # (p, n), where there are no kernels
         if self.n * self.p * _width(X) <= cache_bytes and not native.multiplies(X):
             self._float_mask = like(X, self.bits.by_pattern())
+
+    @property
+    def n_all(self) -> int:
+        return self.n
 
     @property
     def base(self) -> ExpandedMatrix:

@@ -19,6 +19,7 @@ from cvxnn.bits import Bits, Chosen
 from cvxnn.operators.batches import Batch
 from cvxnn.operators.dense import ExpandedMatrix
 from cvxnn.operators.ragged import RaggedOperator, RaggedSelections
+from cvxnn.ranks import ALONE, Ranks
 from cvxnn.stored import StoredRows
 from cvxnn.threads import cached_property
 
@@ -27,6 +28,7 @@ class StoredMatrix:
     """[D_1 X ... D_p X] for rows X in a file; a chunk of it is an `ExpandedMatrix`."""
 
     is_sparse, in_numpy, in_memory = False, True, False
+    across: Ranks = ALONE
 
     def __init__(self, X: StoredRows, patterns: Bits | np.ndarray) -> None:
         self.X = X.written()
@@ -35,6 +37,10 @@ class StoredMatrix:
         self.p = self.bits.shape[1]
         self._pass = 1.0  # what a product counts
         self._active: tuple[bytes, Bits] | None = None
+
+    @property
+    def n_all(self) -> int:
+        return self.n
 
     @property
     def base(self) -> StoredMatrix:

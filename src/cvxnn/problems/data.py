@@ -13,11 +13,13 @@ from cvxnn.arrays import Array, divide_columns, double, has_float64, on_device, 
 from cvxnn.devices import Device
 from cvxnn.least_squares import KernelFactor, RangeComplement
 from cvxnn.losses import LOSSES, Loss, LossChoice, make_loss
-from cvxnn.operators import ExpandedMatrix, PatternOperator, expanded_matrix
+from cvxnn.operators import ExpandedMatrix, PatternOperator, ShardedMatrix, expanded_matrix
 from cvxnn.patterns import Patterns, unit_scale, warn_about_small
 from cvxnn.penalties import PENALTIES, Penalty
 from cvxnn.problems.columns import Columns, FewerColumns, PrincipalAxes, span_bound
 from cvxnn.problems.sizes import check_size
+from cvxnn.ranks import ALONE, Ranks, failing_together
+from cvxnn.sharded import taken_apart
 from cvxnn.threads import cached_property
 from cvxnn.validation import check_flag, check_targets, name_of
 
@@ -141,17 +143,20 @@ def make_data(
     sample_weight: ArrayLike | None,
 ) -> ProblemData:
     """The data of a problem, checked. The size is checked before anything large is made."""
+    X, across = taken_apart(X)
     _check_has_float64(X)
-    Y, flat_targets = check_targets(Y, X)
+    with failing_together(across):
+        Y, flat_targets = check_targets(Y, X, empty=across.size > 1)
+        check_patterns(patterns).check_belong_to(X)
+        check_size(X, len(patterns), cones=False, copies=bias + normalize)
     bias, normalize = check_flag(bias, "bias"), check_flag(normalize, "normalize")
     output_bias = check_flag(output_bias, "output_bias")
-    bound = make_loss(loss, Y, sample_weight=sample_weight, intercept=output_bias)
-    check_patterns(patterns).check_belong_to(X)
-    check_size(X, len(patterns), cones=False, copies=bias + normalize)
-    X, column_scale = design_matrix(X, bias, normalize)
+    bound = make_loss(loss, Y, sample_weight=sample_weight, intercept=output_bias, across=across)
+    X, column_scale = design_matrix(X, bias, normalize, across)
+    operator = expanded_matrix(X, patterns.bits)
     return ProblemData(
         patterns=patterns,
-        operator=expanded_matrix(X, patterns.bits),
+        operator=operator if across.size == 1 else ShardedMatrix(operator, across),
         loss=bound,
         loss_name=name_of(loss, LOSSES),
         penalty=penalty,
@@ -182,13 +187,16 @@ def check_patterns(patterns: object) -> Patterns:
     return patterns
 
 
-def design_matrix(X: Array, bias: bool, normalize: bool) -> tuple[Array, np.ndarray]:
-    """X with its column of ones and unit-norm columns, where asked for, and the column scale."""
+def design_matrix(
+    X: Array, bias: bool, normalize: bool, across: Ranks = ALONE
+) -> tuple[Array, np.ndarray]:
+    """X with its column of ones and unit-norm columns, where asked for, and the column scale, which
+    is that of the rows of all ranks."""
     if bias:
         X = with_ones(X)
     if not normalize:
         return X, np.ones(X.shape[1])
     data = to_numpy(X, keep_sparse=True)
-    scale = unit_scale(data)
-    warn_about_small(data, scale, stacklevel=4)
+    scale = unit_scale(data, across)
+    warn_about_small(data, scale, stacklevel=4, across=across)
     return divide_columns(X, scale), scale

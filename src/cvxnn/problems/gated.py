@@ -23,8 +23,8 @@ class CGReLU(ConvexProblem):
     Parameters
     ----------
     X : (n, d) data; NumPy, torch or any array-API array, lists, DataFrames, SciPy sparse
-        matrices, which stay sparse. float32 data are solved in float32 (and certified in float64),
-        everything else in float64.
+        matrices, which stay sparse, `StoredRows` or `ShardedRows`. float32 data are solved in
+        float32 (and certified in float64), everything else in float64.
     Y : (n,) or (n, C) targets.
     patterns : `Patterns` of this X.
     lam : penalty strength >= 0, exactly as in the formula; nothing is rescaled.
@@ -60,7 +60,7 @@ class CGReLU(ConvexProblem):
         sample_weight: ArrayLike | None = None,
         huber_delta: float | None = None,
     ) -> None:
-        X, chosen = check_features(X), choose_penalty(penalty)
+        X, chosen = check_features(X, sharded=True), choose_penalty(penalty)
         make_penalty(chosen, check_number(lam, "lam", minimum=0))  # refused before any work
         data = make_data(
             X,

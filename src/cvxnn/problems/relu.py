@@ -33,6 +33,7 @@ from cvxnn.problems.data import ProblemData
 from cvxnn.problems.gated import CGReLU
 from cvxnn.problems.sizes import check_size
 from cvxnn.proofs import Multipliers
+from cvxnn.sharded import is_sharded
 from cvxnn.threads import cached_property
 from cvxnn.validation import check_choice, check_features, offers
 
@@ -76,7 +77,7 @@ class CReLU(ConvexProblem):
         huber_delta: float | None = None,
     ) -> None:
         check_choice(singular, "singular", ("replace", "keep", "raise"))
-        _check_in_memory(not is_stored(X))
+        _check_in_memory(not is_stored(X) and not is_sharded(X))
         gated = CGReLU(
             to_numpy(check_features(X), keep_sparse=True),
             Y,
@@ -393,8 +394,9 @@ def _summary(treated: Sequence[str], unused_bias: bool) -> str:
 def _check_in_memory(in_memory: bool) -> None:
     if not in_memory:
         raise TypeError(
-            "C-ReLU needs its rows in memory, for projections onto their cones, and these are in a "
-            "file; train a gated network, or take a sample of the rows, such as X[:100_000]"
+            "C-ReLU needs its rows in the memory of one process, for projections onto their cones, "
+            "and these are in a file or in several processes; train a gated network, or take a "
+            "sample of the rows, such as X[:100_000]"
         )
 
 

@@ -25,7 +25,8 @@ def lambda_max(problem: Problem) -> float:
     correlation = problem.operator_double.adjoint(gradient)
     if isinstance(problem, CReLU):
         return _largest_projection(problem, correlation)
-    return float(xp.max(problem.chosen_penalty.dual_norm(correlation)))  # type: ignore[attr-defined]
+    largest = float(xp.max(problem.chosen_penalty.dual_norm(correlation)))  # type: ignore[attr-defined]
+    return float(problem.operator.base.across.agree(largest))
 
 
 def has_lambda_max(problem: Problem) -> bool:

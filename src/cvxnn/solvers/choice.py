@@ -26,6 +26,8 @@ def suits_working_sets(problem: Problem) -> bool:
 
 def choose_gated(problem: Problem) -> Solver:
     """The solver for a gated problem, with its default settings."""
+    if problem.operator.base.across.size > 1:
+        return Newton() if Newton().handles(problem) else RFISTA()
     if not problem.operator.in_memory:
         return LSMR() if is_least_squares(problem) else RFISTA()
     if is_least_squares(problem):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from os import PathLike
 from typing import Any
@@ -12,7 +15,8 @@ from typing import Any
 from cvxnn import budget, threads
 from cvxnn.arrays import Array, Weights
 from cvxnn.budget import Budget
-from cvxnn.certificates import time_a_pass
+from cvxnn.certificates import check_bounded, time_a_pass
+from cvxnn.checkpoints import Store
 from cvxnn.devices import find_device
 from cvxnn.memory import TooLargeError, check_size_text, size_text
 from cvxnn.problems import check_weights_fit
@@ -74,7 +78,7 @@ def solve(
     warm_start: Weights | Solution | Start | None = None,
     callback: Callable[[Progress], object] | None = None,
     on_failure: str = "warn",
-    checkpoint: str | PathLike[str] | None = None,
+    checkpoint: str | PathLike[str] | Store | None = None,
     checkpoint_seconds: float | None = None,
     **options: object,
 ) -> Solution:
@@ -133,11 +137,15 @@ def solve(
     place = None if device is None else find_device(device)
     if place is not None and solver == "auto":
         solver = RFISTA.name if problem.kind == "C-GReLU" else AL.name
-    limit = Budget(math.inf if max_seconds is None else float(max_seconds))
-    with threads.single_blas(), budget.spend(limit) as spent:
+    across = problem.operator.base.across
+    if place is not None and across.size > 1:
+        raise ValueError("device= is for rows in one process; these are in several")
+    limit = Budget(math.inf if max_seconds is None else float(max_seconds), across=across)
+    with threads.single_blas(), budget.spend(limit) as spent, interrupts(spent):
         if max_memory is not None:
             solver = _within(check_size_text(max_memory, "max_memory"), problem, solver)
         method = _make_solver(problem, solver, options)
+        check_bounded(problem)
         if place is not None:
             check_offered(problem, method, place, SOLVERS)
         _check_capabilities(problem, method, stop)
@@ -147,9 +155,11 @@ def solve(
         most = method.default_max_iter[stop] if max_iter is None else int(max_iter)
         file = None
         if checkpoint is not None:
+            interval = getattr(checkpoint, "seconds", interval)
             file = RunFile(checkpoint, problem, method, stop, interval)
         run = Run(problem, tol, stop, most, spent, callback, file)
-        spent.on_silence = None if callback is None else run.sign_of_life
+        told = callback is not None and across.rank == 0
+        spent.on_silence = run.sign_of_life if told else None
         if math.isfinite(spent.seconds) and (place or not problem.operator.in_numpy):
             time_a_pass(problem)
         way: Any = method if place is None else OnDevice(method, place)
@@ -165,6 +175,26 @@ def solve(
 
         warnings.warn(solution.message, ConvergenceWarning, stacklevel=2)
     return solution
+
+
+@contextmanager
+def interrupts(spent: Budget) -> Iterator[None]:
+    """With rows in several processes, the first Ctrl-C ends the run on all of them at the same
+    point, if rank 0 gets it; another one ends this process."""
+    main = threading.current_thread() is threading.main_thread()
+    if spent.across.size == 1 or not main:
+        yield
+        return
+
+    def interrupted(*_: object) -> None:
+        spent.wish(KeyboardInterrupt)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _interval(checkpoint: object, seconds: float | None) -> float:
@@ -247,14 +277,20 @@ def _terms(problem: Problem) -> str:
     extras += ["sample weights"] if problem.loss.has_sample_weights else []
     extras += ["an output bias"] if problem.output_bias else []
     extras += ["sparse data"] if problem.operator.is_sparse else []
-    extras += [] if problem.operator.in_memory else ["rows in a file"]
+    if problem.operator.base.across.size > 1:
+        extras += ["rows in several processes"]
+    elif not problem.operator.in_memory:
+        extras += ["rows in a file"]
     return ", ".join([*extras, terms])
 
 
 def _handles(method: Solver, problem: Problem) -> bool:
     """Whether a method handles a problem, by its own account. Of rows in files there are products,
-    and nothing else."""
-    if not problem.operator.in_memory and not getattr(method, "products_only", False):
+    and nothing else; vectors with an entry a row are in pieces where rows are."""
+    if problem.operator.base.across.size > 1:
+        if not getattr(method, "sums_ranks", False):
+            return False
+    elif not problem.operator.in_memory and not getattr(method, "products_only", False):
         return False
     return not hasattr(method, "handles") or method.handles(problem)
 

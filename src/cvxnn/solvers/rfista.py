@@ -61,14 +61,20 @@ class _Place(NamedTuple):
     first: bool = True
     shown_gradient: Array | None = None  # under stop="paper"
 
-    def arrays(self) -> dict[str, Any]:
-        found = {"x": self.x.U, "x.fit": self.x.fit, "y": self.y.U, "y.fit": self.y.fit}
+    def arrays(self, with_fits: bool) -> dict[str, Any]:
+        found = {"x": self.x.U, "y": self.y.U}
+        found |= {"x.fit": self.x.fit, "y.fit": self.y.fit} if with_fits else {}
         found |= {name: getattr(self, name) for name in ("eta", "t", "momentum", "first")}
         return found | ({} if self.shown_gradient is None else {"gradient": self.shown_gradient})
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, Any], like: Callable[[Any], Array]) -> Self:
-        x, y = (Point(like(arrays[name]), like(arrays[f"{name}.fit"])) for name in "xy")
+    def restored(
+        cls, arrays: Mapping[str, Any], like: Callable[[Any], Array], smooth: Smooth
+    ) -> Self:
+        if "x.fit" in arrays:
+            x, y = (Point(like(arrays[name]), like(arrays[f"{name}.fit"])) for name in "xy")
+        else:
+            x, y = (smooth.point(like(arrays[name])) for name in "xy")
         eta, t, momentum = (float(arrays[name]) for name in ("eta", "t", "momentum"))
         gradient = like(arrays["gradient"]) if "gradient" in arrays else None
         return cls(x, y, eta, t, momentum, bool(arrays["first"]), gradient)
@@ -96,6 +102,7 @@ class RFISTA:
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 100_000, "paper": 100_000}
     products_only: ClassVar[bool] = True  # of the data: rows in files will do
     any_device: ClassVar[bool] = True
+    sums_ranks: ClassVar[bool] = True  # and rows in several processes
 
     step: str = "tightness"
     line_search: str = "curvature"
@@ -147,8 +154,9 @@ class RFISTA:
     def resumed(
         self, problem: Problem, arrays: Mapping[str, Any], stop: str, tol: float
     ) -> Iterator[Iterate]:
-        place = _Place.restored(arrays, problem.operator_double.like)
-        return self._from(place, problem.smooth, problem.penalty, stop, shown_before=True)
+        smooth = problem.smooth
+        place = _Place.restored(arrays, problem.operator_double.like, smooth)
+        return self._from(place, smooth, problem.penalty, stop, shown_before=True)
 
     def _from(
         self, place: _Place, smooth: Smooth, penalty: Penalty, stop: str, *, shown_before: bool
@@ -168,7 +176,7 @@ class RFISTA:
                     else:
                         shown_gradient = (gradient + momentum * shown_gradient) / (1 + momentum)
                     subgradient = penalty.min_norm_subgradient(shown.U, shown_gradient)
-                    residual = math.sqrt(squared_norm(subgradient))
+                    (residual,) = smooth.agree(math.sqrt(squared_norm(subgradient)))
                 place = _Place(x, y, eta, t, momentum, first, shown_gradient)
                 yield Iterate(
                     shown.U,
@@ -178,15 +186,16 @@ class RFISTA:
                     residual=residual,
                     step_size=eta,
                     state=eta,
-                    snapshot=Snapshot(self.name, place.arrays()),
+                    snapshot=Snapshot(self.name, place.arrays(with_fits=not smooth.is_sharded)),
                 )
             shown_before = False
 
             for _ in range(self.max_backtracks + 1):
                 budget.count_trial()
                 x_new = smooth.point(penalty.prox(y.U - eta * gradient, eta))
-                distance = squared_norm(x_new.U - y.U) / 2
-                bregman = smooth.bregman(x_new, y)
+                distance, bregman = smooth.agree(
+                    squared_norm(x_new.U - y.U) / 2, smooth.bregman(x_new, y)
+                )
                 bound = (1 + SLACK) * distance / eta
                 if self.step == "fixed" or bregman <= bound or distance == 0:
                     break
@@ -201,8 +210,10 @@ class RFISTA:
             eta = self._next_step(eta, distance, bregman, first)
             first = False
 
-            uphill = float(array_namespace(x.U).sum((y.U - x_new.U) * (x_new.U - x.U))) > 0
-            if not self.acceleration or (self.restart and uphill):
+            (slope,) = smooth.agree(
+                float(array_namespace(x.U).sum((y.U - x_new.U) * (x_new.U - x.U)))
+            )
+            if not self.acceleration or (self.restart and slope > 0):
                 t, momentum = 1.0, 0.0
             else:
                 t, momentum = self.next_momentum(t)

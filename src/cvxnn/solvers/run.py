@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator
 
+import numpy as np
+
 from cvxnn import budget
 from cvxnn.arrays import Array
-from cvxnn.budget import Budget, OutOfTimeError
+from cvxnn.budget import Budget, OutOfTimeError, StopAskedError
 from cvxnn.certificates import Certificate, Proof, prove, relative_gap
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.proofs import PRECISE
@@ -35,10 +37,6 @@ class _DivergedError(Exception):
     """An iterate is out of bounds."""
 
 
-class _StoppedError(Exception):
-    """The callback asked to stop while an iteration was under way."""
-
-
 class Run:
     """The state of one run: the best point, the best bound, the history."""
 
@@ -53,10 +51,11 @@ class Run:
         file: RunFile | None = None,
     ) -> None:
         self.problem, self.tol, self.stop = problem, tol, stop
+        self._across = problem.operator.base.across
         self.max_iter, self.budget, self.callback = max_iter, spent, callback
         self.file, self._remark = file, ""
         self._snapshot: Snapshot | None = None
-        self.zero_objective = problem.loss.zero_value
+        self.zero_objective = float(self._across.agree(problem.loss.zero_value))
         self.history: list[Progress] = []
         self.best_U: Array | None = None
         self._restore: Callable[[Array], Array] | None = None  # its way back to weights
@@ -95,7 +94,7 @@ class Run:
             return Status.INTERRUPTED, ""
         except OutOfTimeError as error:
             return Status.TIME_LIMIT, str(error)
-        except _StoppedError:
+        except StopAskedError:
             return Status.STOPPED, ""
         except _DivergedError:
             return Status.DIVERGED, ""
@@ -212,13 +211,14 @@ class Run:
         objective = iterate.objective
         if objective is None:
             objective = problem.loss.value(iterate.fit) + problem.penalty.value(iterate.U)
+        bound = bound_of(problem, iterate)
+        objective, bound = self._across.agree(np.array([objective, bound])).tolist()
         if objective < self.objective or self.best_U is None:
             self.objective, self.best_U = objective, iterate.U
             self._restore = iterate.restore
         budget.look()
         if not objective <= DIVERGENCE_FACTOR * max(self.objective, self.zero_objective):
             raise _DivergedError
-        bound = bound_of(problem, iterate)
         if bound > self.lower_bound:
             self.lower_bound, self.best_Theta = bound, iterate.Theta
             self.best_active = iterate.active
@@ -227,7 +227,7 @@ class Run:
         """Record the iteration and decide whether it is the last."""
         progress = self._progress(iterate)
         self.history.append(progress)
-        stop_asked = self.callback is not None and bool(self.callback(progress))
+        stop_asked = self._agrees(self._tell(progress))
         self.budget.told()
         self._keep_time_for_a_proof()
         if self._is_converged(progress, iterate):
@@ -243,10 +243,27 @@ class Run:
             return Status.STALLED
         return None
 
+    def _tell(self, progress: Progress) -> bool:
+        """Call the callback, on rank 0; whether it asks to stop. An interrupt in it may not end the
+        run on one rank alone."""
+        if self.callback is None or self._across.rank > 0:
+            return False
+        try:
+            return bool(self.callback(progress))
+        except KeyboardInterrupt:
+            if self._across.size == 1:
+                raise
+            self.budget.wish(KeyboardInterrupt)
+            return False
+
+    def _agrees(self, decision: bool) -> bool:
+        """The decision of rank 0."""
+        return bool(self._across.agree(float(decision)))
+
     def _limit_reached(self, n_iter: int) -> Status | None:
         if n_iter >= self.max_iter:
             return Status.MAX_ITER
-        if self.budget.left <= self.budget.reserve:
+        if self._agrees(self.budget.left <= self.budget.reserve):
             return Status.TIME_LIMIT
         return None
 
@@ -277,8 +294,8 @@ class Run:
     def sign_of_life(self) -> None:
         """Tell the callback about an iteration that takes long."""
         what = self.budget.doing or ("preparing" if self.best_U is None else "iterating")
-        if self.callback is not None and self.callback(self._progress(note=what)):
-            raise _StoppedError
+        if self._tell(self._progress(note=what)):
+            raise StopAskedError
 
     def _is_converged(self, progress: Progress, iterate: Iterate) -> bool:
         if self.stop == "paper":

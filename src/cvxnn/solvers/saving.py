@@ -16,9 +16,10 @@ import numpy as np
 
 from cvxnn import budget
 from cvxnn.arrays import Array, to_numpy
-from cvxnn.checkpoints import CheckpointFile, Content, packed, unpacked
+from cvxnn.checkpoints import CheckpointFile, Content, Store, packed, unpacked
 from cvxnn.problems import ConvexProblem
 from cvxnn.protocols import Problem
+from cvxnn.ranks import failing_together
 from cvxnn.solvers.base import Snapshot, Solver
 from cvxnn.solvers.results import HISTORY, Progress, array_of_history, history_of_array
 from cvxnn.validation import check_array, check_integer, check_number
@@ -28,10 +29,11 @@ SHARE = 20.0  # times as long as a write takes, at least: a slow disk does not s
 
 
 class Saved(NamedTuple):
-    """A run so far."""
+    """A run so far. With rows in several processes there is no dual point: the rows may be in
+    others when the run goes on."""
 
     weights: Array
-    dual: Array
+    dual: Array | None
     history: tuple[Progress, ...]
     n_iter: int
     n_products: int
@@ -47,7 +49,7 @@ class RunFile:
 
     def __init__(
         self,
-        file: str | PathLike[str],
+        file: str | PathLike[str] | Store,
         problem: Problem,
         method: Solver,
         stop: str,
@@ -56,9 +58,16 @@ class RunFile:
         if not isinstance(problem, ConvexProblem):
             raise TypeError("checkpoints are for CGReLU and CReLU problems")
         self.problem, self.interval = problem, interval
+        self.across = problem.operator.base.across
         settings = f"{problem.lam!r} {_described(method)} {stop}"
         parts = "problem, lam, solver or stopping rule"
-        self._content = CheckpointFile(file, "run", problem, settings, parts=parts)
+        with failing_together(self.across):
+            if isinstance(file, Store):
+                self._content: Store = file
+            else:
+                self._content = CheckpointFile(file, "run", problem, settings, parts=parts)
+        if self.across.size > 1:
+            self._content.identify()
         self.refusing = self._content.refusing
         self._next = budget.clock() + interval
         self._failed = False
@@ -68,9 +77,13 @@ class RunFile:
         return budget.clock() >= self._next
 
     def write(self, saved: Saved) -> None:
-        """Replace the file. A disk that is full does not end a run: it goes on, with a warning."""
+        """Replace the file. A disk that is full does not end a run: it goes on, with a warning.
+        Rank 0 writes for all."""
+        if self.across.rank > 0:
+            return
         arrays = {f"best.{name}": array for name, array in packed(to_numpy(saved.weights)).items()}
-        arrays["best.dual"] = to_numpy(saved.dual)
+        if self.across.size == 1 and saved.dual is not None:
+            arrays["best.dual"] = to_numpy(saved.dual)
         arrays["history"] = array_of_history(saved.history)
         arrays["trials"] = np.array([record.n_trials or 0 for record in saved.history], dtype=int)
         header: dict[str, object] = {
@@ -98,8 +111,12 @@ class RunFile:
         self._next = now + max(self.interval, SHARE * (now - begin))
 
     def read(self) -> Saved | None:
-        """The run so far; None without a file."""
-        found = self._content.read()
+        """The run so far; None without a file. Rank 0 reads for all."""
+        found = None
+        with failing_together(self.across):
+            if self.across.rank == 0:
+                found = self._content.read()
+        found = self.across.gather(found)[0]
         if found is None:
             return None
         with self.refusing():
@@ -107,8 +124,11 @@ class RunFile:
 
     def _restored(self, found: Content) -> Saved:
         arrays, header, shape = found.arrays, found.header, self.problem.weight_shape
-        best = {name: arrays[f"best.{name}"] for name in ("pairs", "rows", "dual")}
-        dual = to_numpy(check_array(best["dual"], "dual")).reshape(self.problem.loss.Y.shape)
+        best = {name: arrays[f"best.{name}"] for name in ("pairs", "rows")}
+        dual = None
+        if self.across.size == 1:
+            values = to_numpy(check_array(arrays["best.dual"], "dual"))
+            dual = self.problem.operator_double.like(values.reshape(self.problem.loss.Y.shape))
         history = arrays["history"]
         if history.ndim != 2 or history.shape[1] != len(HISTORY):
             raise ValueError(f"a history of shape {history.shape}")
@@ -123,7 +143,7 @@ class RunFile:
             snapshot = Snapshot(str(method), its)
         return Saved(
             weights=self.problem.check_weights(unpacked(best, shape)),
-            dual=self.problem.operator_double.like(dual),
+            dual=dual,
             history=tuple(
                 replace(record, n_trials=int(count))
                 for record, count in zip(history_of_array(history), trials, strict=True)

@@ -22,7 +22,7 @@ from scipy.special import expit, logsumexp, softmax
 from cvxnn.arrays import to_numpy
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.protocols import Problem
-from cvxnn.validation import check_array
+from cvxnn.validation import check_array, check_whole
 from cvxnn.verification.exact import Exact, log_of_sum, quotients, roots, stacked
 
 LOSSES = ("squared", "huber", "logistic", "softmax")
@@ -78,6 +78,7 @@ class Program:
 
     @classmethod
     def of(cls, problem: Problem) -> Program:
+        check_whole(problem, "verify")
         X = problem.operator.rows()
         return cls(
             X=(X.toarray() if isinstance(X, csr_array) else to_numpy(X)).astype(np.float64),

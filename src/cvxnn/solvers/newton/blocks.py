@@ -64,7 +64,7 @@ class GatedBlocks:
     def __init__(self, operator: PatternOperator, rows: SingleRows | None = None) -> None:
         """`rows` are what the outputs of a problem share."""
         self.operator, self._single_rows = operator, rows
-        self.n, self.d = operator.n, operator.d
+        self.n, self.d, self.across = operator.n, operator.d, operator.across
         self.size = operator.p
         self.work = np.zeros(0, dtype=np.int64)
         self._correlations = np.zeros((0, self.d))  # -M'theta for all blocks, at the last theta
@@ -148,12 +148,14 @@ class GatedBlocks:
         """I + S A S with S = diag(scale) and A = sigma M P M', P the derivative of the prox."""
         patterns = self.work[at.on]
         size = len(patterns) * (self.d + 1)
-        if size > min(MAX_FORMED, MAX_FORMED_ENTRIES // self.n) or is_sparse(self.X):
+        most = min(MAX_FORMED, MAX_FORMED_ENTRIES // self.operator.n_all)
+        if size > most or is_sparse(self.X):
             return ProductSystem(self.products, scale, sigma, patterns, at)
         mask = self.operator.mask_of(patterns)
         along = np.sqrt(at.ratio)[:, None] * (at.unit @ self.X.T) * mask
         rest = (np.sqrt(1 - at.ratio)[:, None] * mask)[:, None, :] * self.X.T
-        return FaceSystem(scale, sigma, np.concatenate([along, rest.reshape(-1, self.n)]))
+        rows = rest.reshape(len(patterns) * self.d, self.n)
+        return FaceSystem(scale, sigma, np.concatenate([along, rows]), self.across)
 
     @cached_property
     def products(self) -> Products:
@@ -376,7 +378,7 @@ class JointBlocks:
 
     def __init__(self, parts: list[GatedBlocks]) -> None:
         self.parts = parts
-        self.n, self.d = parts[0].n, parts[0].d
+        self.n, self.d, self.across = parts[0].n, parts[0].d, parts[0].across
         self.size = sum(part.size for part in parts)
         self.continuation, self.constrained = parts[0].continuation, parts[0].constrained
         self.work = np.zeros(0, dtype=np.int64)
@@ -385,6 +387,10 @@ class JointBlocks:
     @property
     def X(self) -> Matrix:
         return self.parts[0].X
+
+    def agree(self, number: float) -> float:
+        """A number that decisions depend on, as rank 0 has it."""
+        return float(self.across.agree(float(number)))
 
     @property
     def memory(self) -> list[Memory | None]:

@@ -132,7 +132,8 @@ class JointSystem:
             return x
         columns = [self.inverse(q.reshape(b.shape)).reshape(-1) for q in Q.T]
         SQ = np.stack(columns, axis=1)
-        multipliers = np.linalg.solve(Q.T @ SQ, Q.T @ x.reshape(-1))
+        across = self.root.across
+        multipliers = np.linalg.solve(across.sum(Q.T @ SQ), across.sum(Q.T @ x.reshape(-1)))
         return x - (SQ @ multipliers).reshape(b.shape)
 
 
@@ -205,7 +206,8 @@ class JointSolver:
     ) -> np.ndarray:
         """Solve systems of faces: one that is large by iterations with a factor in single
         precision, that of an earlier system as long as it serves, until that does not suffice."""
-        if self._double or len(columns) > 1 or min(columns[0].shape) < WORTHWHILE:
+        small = len(columns) > 1 or min(columns[0].shape) < WORTHWHILE
+        if self._double or small or joint.root.across.size > 1:
             return joint.solve_directly(b)
         system = SingleFaces(columns[0], self._kept)
         single = replace(joint, systems=[system])
@@ -280,7 +282,7 @@ class JointSolver:
         start: np.ndarray | None = None,
     ) -> tuple[np.ndarray, int, bool]:
         shape, root = b.shape, joint.root
-        if start is not None and not np.isfinite(start).all():
+        if start is not None and root.across.max(float(not np.isfinite(start).all())):
             start = None
         if len(joint.systems) == 1 and joint.iterated and root.unit is None:
             before = None if start is None else start[:, 0]
@@ -305,5 +307,6 @@ class JointSolver:
             limit,
             accuracy.error,
             None if start is None else start.reshape(-1),
+            root.across,
         )
         return x.reshape(shape), count, done

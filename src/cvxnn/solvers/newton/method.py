@@ -35,8 +35,10 @@ import numpy as np
 from cvxnn import budget
 from cvxnn.arrays import Array, to_numpy
 from cvxnn.losses import Loss, Root
+from cvxnn.operators import ShardedMatrix
 from cvxnn.problems import ConvexProblem, CReLU
 from cvxnn.protocols import Problem
+from cvxnn.ranks import norm, total
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Iterate, Snapshot, Solver, StalledError, Working
 from cvxnn.solvers.newton.blocks import (
@@ -114,6 +116,7 @@ class Newton:
 
     name: ClassVar[str] = "newton"
     default_max_iter: ClassVar[dict[str, int]] = {"gap": 5000}
+    sums_ranks: ClassVar[bool] = True  # over rows in several processes
 
     @staticmethod
     def scratch(n: int, d: int, p: int, C: int) -> int:
@@ -124,8 +127,13 @@ class Newton:
 
     def handles(self, problem: Problem) -> bool:
         """Problems with the neurons' norms, whose prox is in here, and a loss with a Hessian. The
-        method measures norms in units of lam, so lam = 0 is not among them."""
-        penalty, loss = problem.penalty, problem.loss
+        method measures norms in units of lam, so lam = 0 is not among them. Rows in several
+        processes have to be in memory, and the loss must not couple outputs."""
+        penalty, loss, operator = problem.penalty, problem.loss, problem.operator.base
+        if isinstance(operator, ShardedMatrix) and (
+            getattr(loss, "coupled", False) or not operator.local_in_memory
+        ):
+            return False
         return problem.lam > 0 and offers(penalty, "neuron_norms") and offers(loss, "has_root")
 
     def iterates(
@@ -147,7 +155,7 @@ class Newton:
             its = None if state is None else state[len(outputs)]
             blocks = make_blocks(problem, C, shared)
             if size is None:
-                size = scale_of_square(leading_columns(blocks.X)) or 1.0
+                size = scale_of_square(leading_columns(blocks.X), blocks.across) or 1.0
             outputs.append(_Output(blocks, loss, problem.lam, rows, its, size))
             k += C
         yield self._iterate(problem, outputs, 1)
@@ -219,6 +227,8 @@ class Newton:
             output.write_weights(weights[:, :, k : k + C])
             k += C
 
+        sharded = problem.operator.base.across.size > 1  # Z is that of the rows here
+
         def stack(parts: list[np.ndarray]) -> Array:
             return problem.operator_double.like(np.concatenate(parts, axis=-1))
 
@@ -230,7 +240,7 @@ class Newton:
             active=join_active_rows([output.blocks for output in outputs]),
             n_inner=n_inner,
             state=[OutputState(o.Z, o.kappa, o.blocks.memory) for o in outputs],
-            snapshot=Snapshot(self.name, _arrays(outputs)),
+            snapshot=None if sharded else Snapshot(self.name, _arrays(outputs)),
         )
 
 
@@ -296,15 +306,15 @@ class ProximalProblem:
             correlation = self.blocks.correlation(theta)
         threshold = self.threshold
         q = self.blocks.project(self.centre + self.sigma * correlation, threshold)
-        norms = row_norms(q)
+        norms = self.blocks.across.agree(row_norms(q))
         kept = norms > threshold
         U = q * np.where(kept, 1 - threshold / np.where(kept, norms, 1.0), 0.0)[:, None]
-        phi = self._conjugate(Z, theta) + float(np.sum(U * U)) / (2 * self.sigma)
+        phi = self._conjugate(Z, theta) + self.blocks.agree(np.sum(U * U)) / (2 * self.sigma)
         return Point(Z, theta, correlation, q, norms, U, phi)
 
     def _conjugate(self, Z: np.ndarray, theta: np.ndarray) -> float:
         """f*(theta) where theta is the gradient at Z."""
-        return float(np.sum(theta * Z)) - self.loss.value(Z)
+        return total(theta * Z, self.blocks.across) - self.loss.value(Z)
 
     def linearise(self, point: Point) -> Linearisation:
         on = np.flatnonzero(point.norms > self.threshold)
@@ -321,7 +331,7 @@ class ProximalProblem:
         Elsewhere their active rows make it a little better."""
         Z, theta, correlation = start
         point = None if self.blocks.dear else self.evaluate(*start)
-        norms = row_norms(self.centre)
+        norms = self.blocks.across.agree(row_norms(self.centre))
         on = np.flatnonzero(norms > 0)
         unit = self.centre[on] / norms[on][:, None]
         at = Linearisation(on, unit, self.threshold / (norms[on] + self.threshold))
@@ -332,7 +342,7 @@ class ProximalProblem:
         new = self.line(start, root, at, residual, 0.01).at(1.0)
         if point is None:
             least = new.phi + self._conjugate(Z, theta) - self._conjugate(new.Z, new.theta)
-            least += float(np.sum((correlation - new.correlation) * new.U))
+            least += self.blocks.agree(np.sum((correlation - new.correlation) * new.U))
         else:
             least = point.phi
         if new.phi <= least:
@@ -345,7 +355,7 @@ class ProximalProblem:
         """The line of the Newton step, computed to a relative residual of `tol`, with the root of
         the Hessian there."""
         direction = self._direction(root, at, residual, tol)
-        slope = float(np.sum(residual * direction))
+        slope = total(residual * direction, self.blocks.across)
         change = self.blocks.correlation(direction)
         if self.loss.affine_gradient:  # lines are straight in theta, too
             dZ = direction / root.scale**2
@@ -364,7 +374,8 @@ class ProximalProblem:
         # the same; where H is small, errors would be blown up, and hardly matter.
         curvature = root.scale**2
         error = direction - root.apply(root.adjoint(dZ))
-        dZ += error / (curvature + SMALL * curvature.max())
+        largest = self.blocks.across.max(curvature.max(initial=0.0))
+        dZ += error / (curvature + SMALL * largest)
         return Line(lambda step: self.evaluate(start.Z + step * dZ), slope)
 
     def _direction(
@@ -396,7 +407,8 @@ class _Output:
         self.centre = start[live]
         blocks.set_work(live, 1.0)
         self.fit = blocks.forward(self.centre)
-        self.objective = loss.value(self.fit) + self.lam * float(row_norms(self.centre).sum())
+        norms = blocks.agree(row_norms(self.centre).sum())
+        self.objective = loss.value(self.fit) + self.lam * norms
         self._best = (live, self.centre)
         self._centre_fit = self.fit
         curved = loss.around(self.fit, 1.0)
@@ -404,7 +416,8 @@ class _Output:
         # a state is from the end of a run, when tails were hardly bent any more
         near = curved if state is None else loss.around(self.fit, MIN_TAIL)
         self.theta: np.ndarray = near.gradient(self.Z)
-        curvature = float(np.mean(curved.root(self.fit).scale ** 2))
+        squares = curved.root(self.fit).scale ** 2
+        curvature = total(squares, blocks.across) / total(np.ones_like(squares), blocks.across)
         self._sigma_unit = 1 / max(curvature * size, 1e-300)
         self.sigma = FIRST_SIGMA * self._sigma_unit
         if state is not None and len(live):
@@ -439,7 +452,8 @@ class _Output:
         curved = self.loss.around(self._centre_fit, max(tail, MIN_TAIL))
         inner = ProximalProblem(self.blocks, curved, self.centre, self.sigma, self.lam)
         theta = curved.gradient(self.Z)
-        same = np.array_equal(theta, self.theta)  # as in the last certificate
+        differs = float(not np.array_equal(theta, self.theta))
+        same = not self.blocks.across.max(differs)  # as in the last certificate
         correlation = self.blocks.last_correlation() if same else self.blocks.correlation(theta)
         start = Place(self.Z, theta, correlation)
         if self.centre.any():
@@ -455,8 +469,9 @@ class _Output:
             )
             gap = self._note(point, fit, rows)
             root = curved.root(point.Z)
-            error = float(np.linalg.norm(root.adjoint(residual)))
-            moved = float(np.linalg.norm(point.U - self.centre)) / math.sqrt(self.sigma)
+            error = norm(root.adjoint(residual), self.blocks.across)
+            moved = self.blocks.agree(float(np.linalg.norm(point.U - self.centre)))
+            moved /= math.sqrt(self.sigma)
             enough = 0.8 * tol if self.lam == self.target else ON_THE_WAY
             solved = gap <= enough * self.objective or error <= INEXACT * moved
             if solved or n_steps == MAX_STEPS:
@@ -486,11 +501,12 @@ class _Output:
 
     def _note(self, point: Point, fit: np.ndarray, rows: np.ndarray) -> float:
         """Note the point if it is the best; the gap that its theta leaves on the working set."""
-        loss, penalty = self.loss.value(fit), float(row_norms(point.U).sum())
+        loss, penalty = self.loss.value(fit), self.blocks.agree(row_norms(point.U).sum())
         objective = loss + self.target * penalty
         if objective < min(self.objective, self._seen.objective):
             self._seen = Seen(objective, point.U, fit)
-        bound = self._bound(point.theta, float(row_norms(rows).max(initial=0.0)), self.lam)
+        largest = self.blocks.agree(row_norms(rows).max(initial=0.0))
+        bound = self._bound(point.theta, largest, self.lam)
         if self.lam > self.target:
             return loss + self.lam * penalty - bound
         return min(self.objective, self._seen.objective) - bound
@@ -529,7 +545,7 @@ class _Output:
     def _measure(self, rows: np.ndarray) -> float:
         """The lower bound that theta proves with these rows, whose norms are kept."""
         budget.look()
-        self._norms = row_norms(rows)
+        self._norms = self.blocks.across.agree(row_norms(rows))
         return self._bound(self.theta, float(self._norms.max()), self.target)
 
     # -- what comes next
@@ -564,7 +580,7 @@ class _Output:
     def _mean_norm(self) -> float:
         """The mean of the norms of the active blocks, each weighted with itself."""
         norms = row_norms(self.centre)
-        return float(norms @ norms / max(norms.sum(), 1e-300))
+        return self.blocks.agree(norms @ norms / max(norms.sum(), 1e-300))
 
     def _choose_work(self, keep: np.ndarray) -> None:
         """Keep these of the working set, and add the blocks that violate most."""

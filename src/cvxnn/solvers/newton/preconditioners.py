@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cvxnn import panels
+from cvxnn.ranks import ALONE, Ranks
 
 MAX_KEPT = 2**24  # numbers of a preconditioner that is kept in any case
 
@@ -20,6 +21,7 @@ class Preconditioner:
     factor: np.ndarray
     root: np.ndarray | None = None
     V: np.ndarray | None = None
+    across: Ranks = ALONE  # that have the other columns of V
 
     @property
     def is_large(self) -> bool:
@@ -31,7 +33,8 @@ class Preconditioner:
             return panels.cholesky_solve(self.factor, r)
         with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
             r = r.astype(np.float32) / self.root
-            return (r - panels.cholesky_solve(self.factor, self.V @ r) @ self.V) / self.root
+            along = self.across.sum(self.V @ r).astype(np.float32, copy=False)
+            return (r - panels.cholesky_solve(self.factor, along) @ self.V) / self.root
 
 
 def factor_shifted(K: np.ndarray) -> np.ndarray:

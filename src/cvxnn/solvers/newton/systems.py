@@ -28,6 +28,7 @@ from cvxnn import budget, panels
 from cvxnn.arrays import Matrix, is_sparse, row_squares
 from cvxnn.operators.base import PatternOperator
 from cvxnn.problems.columns import largest_square
+from cvxnn.ranks import ALONE, Ranks, norm
 from cvxnn.solvers.newton.faces import Faces, Linearisation
 from cvxnn.solvers.newton.preconditioners import Preconditioner, factor_shifted
 from cvxnn.threads import cached_property
@@ -57,10 +58,13 @@ def leading_columns(X: Matrix) -> np.ndarray:
     return (X @ Q).astype(X.dtype, copy=False)
 
 
-def scale_of_square(X: np.ndarray) -> float:
+def scale_of_square(X: np.ndarray, across: Ranks = ALONE) -> float:
     """The square of the largest singular value of a dense X, by eigenvalues of X'X or, where that
-    takes long, to a few digits by the power method; it sets a scale."""
+    takes long, to a few digits by the power method; it sets a scale. Over ranks,
+    it is that of the rows of all."""
     n, d = X.shape
+    if across.size > 1:
+        return float(across.agree(np.linalg.eigvalsh(across.sum(X.T @ X))[-1]))
     if n * d**2 + d**3 <= panels.moment():
         return float(np.linalg.eigvalsh(X.T @ X)[-1])
     return largest_square(X, POWER_STEPS)
@@ -89,24 +93,31 @@ class FaceSystem:
 
     exact: ClassVar[bool] = True
 
-    def __init__(self, scale: np.ndarray, sigma: float, columns: np.ndarray) -> None:
+    def __init__(
+        self, scale: np.ndarray, sigma: float, columns: np.ndarray, across: Ranks = ALONE
+    ) -> None:
         columns *= np.sqrt(sigma) * scale
-        self.columns = columns
+        self.columns, self.across = columns, across
 
     @cached_property
     def _factor(self) -> np.ndarray:
         R, n = self.columns.shape
-        K = panels.gram(self.columns if n > R else self.columns.T)
+        K = panels.gram(self.columns if n > R or self._in_parts else self.columns.T)
+        K = self.across.sum(K)
         K.flat[:: len(K) + 1] += 1
         return positive(panels.cholesky(K))
 
+    @property
+    def _in_parts(self) -> bool:
+        return self.across.size > 1
+
     def product(self, x: np.ndarray) -> np.ndarray:
-        return self.columns.T @ (self.columns @ x)
+        return self.columns.T @ self.across.sum(self.columns @ x)
 
     def inverse(self, r: np.ndarray) -> np.ndarray:
         C = self.columns
-        if len(C) < len(r):
-            return r - C.T @ panels.cholesky_solve(self._factor, C @ r)
+        if len(C) < len(r) or self._in_parts:
+            return r - C.T @ panels.cholesky_solve(self._factor, self.across.sum(C @ r))
         return panels.cholesky_solve(self._factor, r)
 
     def dense_inverse(self) -> np.ndarray:
@@ -127,11 +138,12 @@ def conjugate_gradients(
     max_iter: int,
     error: float = math.inf,
     start: np.ndarray | None = None,
+    across: Ranks = ALONE,
 ) -> tuple[np.ndarray, int, bool]:
     """The solution x to a residual of tol ||r|| and error ||x||, the iterations, and whether they
-    sufficed. `start` is where x starts, or zero."""
+    sufficed. `start` is where x starts, or zero. Vectors go on on other ranks."""
     x = np.zeros_like(r) if start is None else start
-    size = np.linalg.norm(r)
+    size = norm(r, across)
     if size == 0:
         return x, 0, True
     if start is not None:
@@ -140,15 +152,15 @@ def conjugate_gradients(
     for k in range(1, max_iter + 1):
         budget.look()
         z = precondition(r).astype(np.float64)
-        rz, before = float(r @ z), rz
+        rz, before = float(across.sum(r @ z)), rz
         step = z + (rz / before) * step
         product = apply(step)
-        curvature = float(step @ product)
+        curvature = float(across.sum(step @ product))
         if not (0 < rz < math.inf and 0 < curvature < math.inf):
             return x, k, False  # single precision is exhausted
         x = x + (rz / curvature) * step
         r = r - (rz / curvature) * product
-        if float(np.linalg.norm(r)) <= min(tol * float(size), error * float(np.linalg.norm(x))):
+        if norm(r, across) <= min(tol * size, error * norm(x, across)):
             return x, k, True
     return x, max_iter, False
 
@@ -184,7 +196,7 @@ class SingleRows:
         """Of a product with X."""
         if is_sparse(self.X):
             return self.X.nnz / SPARSE_RATE
-        return self.operator.n * self.operator.d / PRODUCT_RATE
+        return self.operator.n_all * self.operator.d / PRODUCT_RATE
 
     @cached_property
     def gram(self) -> np.ndarray:
@@ -258,13 +270,14 @@ class ProductSystem:
 
     @property
     def may_be_dense(self) -> bool:
-        return self.faces is None and self.shared.rows.operator.n <= MAX_DENSE
+        operator = self.shared.rows.operator
+        return self.faces is None and operator.n <= MAX_DENSE and operator.across.size == 1
 
     @property
     def costs(self) -> np.ndarray:
         """Of a product, and of the two preconditioners."""
         shared = self.shared.rows
-        n, a, d = shared.operator.n, len(self.patterns), len(shared.leading)
+        n, a, d = shared.operator.n_all, len(self.patterns), len(shared.leading)
         return np.array(
             [
                 4 * a * shared.seconds_a_pattern + CALL_COST,
@@ -296,7 +309,7 @@ class ProductSystem:
         rows, scale = self.shared.rows, self.scale.astype(np.float32)
         scaled = (self.at.unit * np.sqrt(self._v)[:, None]).astype(np.float32)
         weighted = np.zeros(rows.operator.n, dtype=np.float32)
-        for part in budget.pieces(len(blocks), MASK_ENTRIES // rows.operator.n):
+        for part in budget.pieces(len(blocks), MASK_ENTRIES // max(rows.operator.n, 1)):
             some = blocks[part]
             mask = rows.operator.mask_of(self.patterns[some])
             V[part] = panels.multiply(scaled[some], rows.X.T)
@@ -307,7 +320,8 @@ class ProductSystem:
 
     def _cheap_preconditioner(self) -> Preconditioner:
         shared = self.shared.rows
-        most = max(MAX_ENTRIES // shared.operator.n, 1)
+        across = shared.operator.across
+        most = max(MAX_ENTRIES // int(across.max(shared.operator.n)), 1)
         blocks = np.sort(np.argsort(-self._v, kind="stable")[:most])
         V = np.empty((len(blocks) + len(shared.leading), shared.operator.n), dtype=np.float32)
         mean = self._w.sum() / 4
@@ -317,9 +331,9 @@ class ProductSystem:
         scale = (np.sqrt(mean) * self.scale).astype(np.float32)
         np.multiply(shared.leading, scale, out=V[len(blocks) :])
         V /= root
-        K = panels.gram(V)
+        K = across.sum(panels.gram(V)).astype(np.float32)
         K.flat[:: len(K) + 1] += 1
-        return Preconditioner(factor_shifted(K), root, V)
+        return Preconditioner(factor_shifted(K), root, V, across)
 
     def _dense_factor(self) -> np.ndarray:
         """The Cholesky factor of I + S A S in single precision."""
