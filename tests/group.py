@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 
 from cvxnn.ranks import TorchRanks
 
-SECONDS = 60  # after which a process counts as hanging
+SECONDS = 300  # after which a process counts as hanging
 
 
 def free_port():
@@ -39,8 +39,11 @@ class Group:
             self._pipes[rank].send((rank, task))
         found = []
         for pipe in self._pipes[:size]:
-            assert pipe.poll(SECONDS), "a process hangs"
-            found.append(pipe.recv())
+            name, found_here = "", None
+            while name != task[1]:  # what an earlier task has left is not for this one
+                assert pipe.poll(SECONDS), "a process hangs"
+                name, found_here = pipe.recv()
+            found.append(found_here)
         for result, text in found:
             if isinstance(result, Exception):
                 raise AssertionError(text) from result
@@ -58,11 +61,11 @@ def _serve(pipe: Connection) -> None:
         try:
             ranks = TorchRanks.connect(name, rank, size, address, seconds=SECONDS / 2)
             try:
-                pipe.send((function(ranks, *args), ""))
+                pipe.send((name, (function(ranks, *args), "")))
             finally:
                 ranks.close()
         except Exception as error:
-            pipe.send((RuntimeError(repr(error)), traceback.format_exc()))
+            pipe.send((name, (RuntimeError(repr(error)), traceback.format_exc())))
 
 
 @contextmanager

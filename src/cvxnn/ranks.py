@@ -120,7 +120,9 @@ class TorchRanks:
 
     def close(self) -> None:
         """Leave the group: whoever waits for this rank gets an error, now or later."""
-        self._group.abort()
+        abort = getattr(self._group, "abort", None)  # which early versions do not have
+        if abort is not None:
+            abort()
 
     def sum(self, x: Any) -> Any:
         return self._reduced(x, self._distributed.ReduceOp.SUM)

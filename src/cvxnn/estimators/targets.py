@@ -152,7 +152,7 @@ class Values:
         return get_scorer("r2")
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        return y.reshape(len(y), -1).astype(np.float64)
+        return (y[:, None] if y.ndim == 1 else y).astype(np.float64)
 
     def decode(self, values: np.ndarray) -> np.ndarray:
         return values
