@@ -1142,7 +1142,9 @@ PYTHON = {
     "one class in y": Call(
         classifier(X, np.full(N, "yes")), ValueError, "needs at least two classes"
     ),
-    "a table as y": Call(classifier(X, X), ValueError, "y should be a 1d array"),
+    "a table as y": Call(
+        classifier(X, X), ValueError, "yes-or-no labels in each row take sklearn.multi"
+    ),
     "a negative sample weight": Call(
         classifier(sample_weight=-np.ones(N)), ValueError, "Negative values in data passed"
     ),

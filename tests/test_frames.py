@@ -12,6 +12,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -176,6 +177,35 @@ def test_what_is_new_in_a_frame_is_a_warning():
     frame["customer_id"] = np.arange(N) * 3
     with pytest.warns(TableWarning, match="'customer_id' looks like an identifier"):
         assert "customer_id" not in cvxnn.TableEncoder().fit(frame).get_feature_names_out()
+
+
+@needs("pandas")
+def test_a_report_on_a_pipeline_is_about_the_columns_of_the_table(tmp_path):
+    frame = pd.DataFrame(values())
+    X, y = frame.drop(columns="label"), frame["label"]
+    settings = {"n_patterns": 20, "alpha": 1e-3, "random_state": 0}
+    pipe = make_pipeline(cvxnn.TableEncoder(), cvxnn.ReLUClassifier(**settings)).fit(X[:45], y[:45])
+    path = cvxnn.report(pipe, X[:45], y[:45], tmp_path / "a.html", test=(X[45:], y[45:]))
+    page = path.read_text()
+    assert "Training rows" in page  # the certified objective was found again
+    assert "column &#x27;since&#x27; holds dates" in page or "'since' holds dates" in page
+    direct = tmp_path / "b.html"
+    rows = pipe[0].transform(X)
+    cvxnn.report(
+        pipe[-1],
+        rows[:45],
+        y[:45],
+        direct,
+        test=(rows[45:], y[45:]),
+        feature_names=pipe[0].get_feature_names_out(),
+        columns=[c.name for c in pipe[0].encoder_.columns for _ in c.features],
+        notes="\n\n".join(pipe[0].notes_),
+    )
+    assert direct.read_text() == page
+    alone = make_pipeline(cvxnn.ReLUClassifier(**settings)).fit(rows, y)
+    assert "Training rows" in cvxnn.report(alone, rows, y, tmp_path / "c.html").read_text()
+    with pytest.raises(TypeError, match="one of the estimators of cvxnn"):
+        cvxnn.report(make_pipeline(cvxnn.TableEncoder(), DummyClassifier()).fit(X, y), X, y)
 
 
 # --------------------------------------------------------------------------------- models

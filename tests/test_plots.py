@@ -182,6 +182,8 @@ def path(request):
 
 def test_a_path_shows_the_norm_of_every_neuron_while_it_is_active(path):
     top, bottom = cvxnn.plot_path(path)
+    assert bottom.get_xlabel() == "lam"
+    assert cvxnn.plot_path(path, strength="alpha")[1].get_xlabel() == "alpha"
     norms = np.linalg.norm(path.coefs, axis=2).reshape(len(path), -1)
     expected = norms[:, norms.any(axis=0)]
     drawn = np.array([line.get_ydata() for line in top.get_lines()]).T

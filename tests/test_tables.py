@@ -25,9 +25,12 @@ PLAIN = 'id,size,"a city"\n1,0.5,Rome\n2,,Oslo\n3,-2e3,\n'
 NAMES = ["id", "size", "a city"]
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Write a file and read it as a table."""
+@pytest.fixture(params=["csv", "pyarrow"])
+def read(request, tmp_path, monkeypatch):
+    """Write a file and read it as a table, with and without PyArrow, which is for large files."""
+    if request.param == "pyarrow":
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr("cvxnn.tables.arrow.LEAST", 0)
 
     def write_and_read(content, name="data.csv", **options):
         path = tmp_path / name
@@ -408,3 +411,56 @@ def test_a_field_that_is_too_long_is_named(read, name):
 
 def test_the_longest_field_is_read(read):
     assert read(f'a,b\n1,"{LONG}"\n').columns["b"][0] == LONG
+
+
+SAME = {
+    "plain": PLAIN,
+    "quotes": 'a,b\n"x, y",1\n"says ""no""",2\n"two\nlines",3\n',
+    "blanks": "a,b\n  x ,1\n NA , 2\n",
+    "quotes after blanks": 'a, b\nx, "1"\ny, "2"\n',
+    "carriage returns": "a,b\r\nx,1\r\ny,2\r\n",
+    "old line ends": "a,b\rx,1\ry,2\r",
+    "blank lines": "a,b\nx,1\n\ny,2\n",
+    "no line end": "a;b\nx;1,5\ny;2",
+    "a byte order mark": "\ufeffa,b\nx,1\n",
+    "numbers of all kinds": "a,b\n+3,1\n.5,2\n5.,3\n1e400,4\n00012,5\n",
+    "words for numbers": "a,b\nnan,1\ninf,2\n-Infinity,3\n1_000,4\n",
+    "an index": ",a\n0,x\n1,y\n",
+    "letters": "ä,ö\né,1\n日本,2\n",
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_pyarrow_reads_the_same_cells(tmp_path, monkeypatch, case):
+    pytest.importorskip("pyarrow")
+    file = tmp_path / "data.csv"
+    file.write_bytes(SAME[case].encode())
+    expected = read_table(file)
+    monkeypatch.setattr("cvxnn.tables.arrow.LEAST", 0)
+    found = read_table(file)
+    assert (found.names, found.notes) == (expected.names, expected.notes)
+    assert found.decimal_comma == expected.decimal_comma
+    every = slice(None)
+    for ours, theirs in ((found, expected), (found.select(every), expected.select(every))):
+        for name in expected.names:
+            assert ours.texts(name).tolist() == theirs.texts(name).tolist()
+            assert ours.is_numeric(name) == theirs.is_numeric(name)
+            np.testing.assert_array_equal(ours.reading(name).numbers, theirs.reading(name).numbers)
+        assert [ours.row(k) for k in range(len(ours))] == [theirs.row(k) for k in range(len(ours))]
+    some = np.array([len(found) - 1, 0])
+    assert found.select(some).texts(found.names[0]).tolist() == [
+        expected.texts(expected.names[0])[k] for k in some
+    ]
+
+
+@pytest.mark.parametrize("bad", ["a,b\n1\n", 'a,b\n"x,1\n', "a,a\n1,2\n", "1,2\n3,4\n", "a,b\n"])
+def test_pyarrow_leaves_errors_to_those_who_name_them(tmp_path, monkeypatch, bad):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "data.csv").write_text(bad)
+    said = []
+    for least in (10**9, 0):
+        monkeypatch.setattr("cvxnn.tables.arrow.LEAST", least)
+        with pytest.raises(TableError) as caught:
+            read_table(tmp_path / "data.csv")
+        said.append(str(caught.value))
+    assert said[0] == said[1]

@@ -178,7 +178,7 @@ def path(
         from cvxnn.plots import plot_path
 
         with writing(plot):
-            save_plot(plot_path(found.path), plot)
+            save_plot(plot_path(found.path, strength="alpha"), plot)
         console.say(f"drawn to {plot}")
     checkpoint.unlink(missing_ok=True)
     console.say(f"{done} written to {output}")

@@ -554,6 +554,13 @@ class Classification(ClassifierMixin, NetworkEstimator):
     }
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:
+        shape = np.shape(y)
+        if len(shape) == 2 and shape[1] > 1:
+            raise ValueError(
+                f"y should be a 1d array, got an array of shape {shape} instead: a row has one "
+                f"label. For {shape[1]} yes-or-no labels in each row take "
+                f"sklearn.multioutput.MultiOutputClassifier({type(self).__name__}(...))"
+            )
         return column_or_1d(y, warn=True)
 
     def _n_outputs(self, y: np.ndarray) -> int:

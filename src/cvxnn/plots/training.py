@@ -73,7 +73,11 @@ def plot_convergence(
 
 
 def plot_path(
-    path: Path, axes: Sequence[Axes] | None = None, *, show: str | None = None
+    path: Path,
+    axes: Sequence[Axes] | None = None,
+    *,
+    show: str | None = None,
+    strength: str = "lam",
 ) -> Sequence[Axes]:
     """A regularisation path (top), and its number of active neurons (bottom), over lam, which
     falls from left to right as it does along the path. Returns the two axes.
@@ -85,6 +89,8 @@ def plot_path(
         "objective"  the objective and the lower bound of every point.
         None         "norms"; "objective" where patterns were generated and neurons are others from
                      point to point.
+    strength : what the strength of the penalty is called: "lam" as in problems, or "alpha" as in
+        estimators and models of tables.
     """
     if not isinstance(path, Path):
         raise TypeError(f"path must be a Path, which cvxnn.path returns; got {type_name(path)}")
@@ -104,7 +110,7 @@ def plot_path(
     bottom.set(ylabel="active neurons", ylim=(0, None))
     for ax in (top, bottom):
         fall_from_left(ax, path.lams)
-    bottom.set_xlabel("lam")
+    bottom.set_xlabel(strength)
     tidy(top, bottom)
     return axes
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from numpy.typing import ArrayLike
+from sklearn.pipeline import Pipeline
 
 from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.files import write_atomically
 from cvxnn.reports.contents import contents_of
 from cvxnn.reports.page import page_of
 from cvxnn.reports.samples import check_estimator
+from cvxnn.tables.transformer import TableEncoder
 
 __all__ = ["report"]
 
 
 def report(
-    estimator: NetworkEstimator,
+    estimator: NetworkEstimator | Pipeline,
     X: ArrayLike,
     y: ArrayLike,
     path: str | PathLike[str] = "report.html",
@@ -44,7 +47,9 @@ def report(
 
     Parameters
     ----------
-    estimator : one of the estimators of cvxnn, fitted.
+    estimator : one of the estimators of cvxnn, fitted, or a fitted pipeline that ends in one, such
+        as `make_pipeline(TableEncoder(), ReLUClassifier())`. X is what the pipeline takes, and the
+        page shows the importance of the columns of a table.
     X, y : rows and targets, usually those of the training. The page calls them training rows if
         the objective computed from them is the certified one.
     path : where to write the page. The file is written whole or not at all.
@@ -65,6 +70,22 @@ def report(
     -------
     The path of the file.
     """
+    if isinstance(estimator, Pipeline):
+        return _report_pipeline(
+            estimator,
+            X,
+            y,
+            path,
+            test=test,
+            feature_names=feature_names,
+            columns=columns,
+            sample_weight=sample_weight,
+            title=title,
+            notes=notes,
+            facts=facts,
+            command=command,
+            baselines=baselines,
+        )
     check_estimator(estimator)
     path = Path(path)
     if not path.parent.is_dir():  # before any work
@@ -85,3 +106,38 @@ def report(
     )
     write_atomically(path, page_of(contents).encode("utf-8"))
     return path
+
+
+def _report_pipeline(
+    pipe: Pipeline,
+    X: ArrayLike,
+    y: ArrayLike,
+    path: str | PathLike[str],
+    *,
+    test: Sequence[ArrayLike | None] | None,
+    feature_names: Sequence[object] | None,
+    columns: Sequence[object] | None,
+    **settings: Any,
+) -> Path:
+    """A report on the estimator at the end of a pipeline, for rows as its last step sees them."""
+    before, estimator = pipe[:-1], pipe[-1]
+    check_estimator(estimator)
+    encoder = before[-1] if len(before) else None
+    if isinstance(encoder, TableEncoder):
+        columns = columns or [c.name for c in encoder.encoder_.columns for _ in c.features]
+        settings["notes"] = settings["notes"] or "\n\n".join(encoder.notes_) or None
+    if len(before) and feature_names is None and hasattr(before, "get_feature_names_out"):
+        feature_names = list(before.get_feature_names_out())
+    if test is not None and len(before):
+        test = (before.transform(test[0]), *test[1:])
+    rows = before.transform(X) if len(before) else X
+    return report(
+        estimator,
+        rows,
+        y,
+        path,
+        test=test,
+        feature_names=feature_names,
+        columns=columns,
+        **settings,
+    )

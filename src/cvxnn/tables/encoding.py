@@ -88,7 +88,13 @@ def reading_notes(table: Table, columns: Sequence[Column]) -> list[str]:
     commas: dict[str, str] = {}
     notes = []
     for column in columns:
-        if not isinstance(column, NumberColumn) or table.columns[column.name].dtype != object:
+        if not isinstance(column, NumberColumn):
+            continue
+        plain = column.style.plain and not column.missing
+        found = table.reading(column.name)
+        if plain and found.style.plain and not found.absent:
+            continue
+        if table.column(column.name).dtype != object:
             continue
         values = table.column(column.name)
         found = read_as(values, column.style, column.missing)

@@ -8,7 +8,7 @@ import io
 import itertools
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from cvxnn.files import TABLE_BYTES, most_bytes, read_bounded, unpacked
+from cvxnn.tables.arrow import ArrowColumns, read_cells
 from cvxnn.tables.numerals import is_number
 from cvxnn.tables.parquet import read_columns
 from cvxnn.tables.table import (
@@ -80,7 +81,27 @@ def read_table(
             raise TableError(f"{path} is {what}")
     if _MODEL_FILE.match(content[: 2**20]):
         raise TableError(f"{path} is a model file, not a table")
+    if encoding in (None, "utf-8", "utf8", "UTF-8"):
+        quick = _read_quickly(path, content, delimiter, most)
+        if quick is not None:
+            return quick
     return _read_text(path, _decoded(path, content, encoding), delimiter, most)
+
+
+def _read_quickly(path: Path, content: bytes, delimiter: str | None, most: int) -> Table | None:
+    """A table in UTF-8 by PyArrow, if it can read the file just as `_read_text` does."""
+    beginning = content[:100_000].decode("utf-8", errors="replace").removeprefix("\ufeff")
+    delimiter = find_delimiter(path, beginning) if delimiter is None else delimiter
+    if delimiter not in DELIMITERS or content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return None
+    check_cells(path, content.count(delimiter.encode()) + content.count(b"\n"), most)
+    found = read_cells(content, delimiter)
+    if found is None:
+        return None
+    header, cells = found
+    _check_names(path, header)
+    table = _named(path, header, cells, np.arange(cells.n_rows) + 2)
+    return replace(table, decimal_comma=delimiter != ",")
 
 
 def is_model_file(path: Path) -> bool:
@@ -133,17 +154,21 @@ def _read_text(path: Path, text: str, delimiter: str | None, most: int) -> Table
         same_fields(path, number, fields, header)
     if not body:
         raise TableError(f"{path} has a header, but no rows")
-    counted = header == [str(k) for k in range(len(header))]  # names of some programs
-    if all(map(is_number, header)) and not counted:
-        raise TableError(
-            f"{path} has no header: its first row holds numbers only; name the columns there"
-        )
+    _check_names(path, header)
     columns = [
         np.array([text_or_missing(cell) for cell in column], dtype=object)
         for column in zip(*(fields for _, fields in body), strict=True)
     ]
     rows = np.array([number for number, _ in body])
     return replace(_named(path, header, columns, rows), decimal_comma=delimiter != ",")
+
+
+def _check_names(path: Path, header: list[str]) -> None:
+    counted = header == [str(k) for k in range(len(header))]  # names of some programs
+    if all(map(is_number, header)) and not counted:
+        raise TableError(
+            f"{path} has no header: its first row holds numbers only; name the columns there"
+        )
 
 
 def same_fields(path: Path, number: int, fields: list[str], header: list[str]) -> None:
@@ -156,7 +181,7 @@ def same_fields(path: Path, number: int, fields: list[str], header: list[str]) -
 def _records(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
     """The rows that are not blank, with their numbers."""
     lines = (line.group() for line in _LINE.finditer(text))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
     rows: list[tuple[int, list[str]]] = []
     number = before = 0
     try:
@@ -202,25 +227,37 @@ def find_delimiter(path: Path, text: str) -> str:
     return max(DELIMITERS, key=header.count)
 
 
-def _named(path: Path, header: Sequence[str], columns: list[np.ndarray], rows: np.ndarray) -> Table:
+def _named(
+    path: Path,
+    header: Sequence[str],
+    columns: Sequence[np.ndarray] | ArrowColumns,
+    rows: np.ndarray,
+) -> Table:
     """The table, if its columns have distinct names. Two kinds of columns without a name, which
     programs write unasked, are left out: an index at the beginning, and a column without values."""
-    notes, named = [], {}
+    notes: list[str] = []
+    places: dict[str, int] = {}
     header = ["" if _UNNAMED.fullmatch(name) else name for name in header]
-    for k, (name, values) in enumerate(zip(header, columns, strict=True)):
-        if name in named:
+    for k, name in enumerate(header):
+        if name in places:
             numbers = ": is the first row a header?" if is_number(name) else ""
             raise TableError(f"{path} has more than one column {name!r}{numbers}")
         if name:
-            named[name] = values
-        elif k == 0 and len(header) > 1 and _is_index(values):
+            places[name] = k
+            continue
+        values = columns[str(k)] if isinstance(columns, ArrowColumns) else columns[k]
+        if k == 0 and len(header) > 1 and _is_index(values):
             notes.append("the first column has no name and numbers the rows: left out")
         elif all(value is None for value in values):
             notes.append(f"column {k + 1} has neither a name nor values: left out")
         else:
             raise TableError(f"{path}: column {k + 1} has no name in the header")
-    if not named:
+    if not places:
         raise TableError(f"{path} has no column with a name")
+    if isinstance(columns, ArrowColumns):
+        named: Mapping[str, np.ndarray] = columns.named(list(places), list(places.values()))
+    else:
+        named = {name: columns[k] for name, k in places.items()}
     return Table(named, str(path), rows, notes=tuple(notes))
 
 

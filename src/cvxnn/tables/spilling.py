@@ -217,7 +217,9 @@ def _records(path: Path, text: IO[str], delimiter: str) -> Iterator[tuple[int, l
     """The rows that are not blank, with their numbers."""
     number = 0
     try:
-        for number, fields in enumerate(csv.reader(text, delimiter=delimiter, strict=True), 1):
+        for number, fields in enumerate(
+            csv.reader(text, delimiter=delimiter, strict=True, skipinitialspace=True), 1
+        ):
             fields = [field.strip() for field in fields]
             if fields not in ([], [""]):
                 yield number, fields

@@ -113,14 +113,14 @@ class Table:
 
     def reading(self, name: str) -> Reading:
         """The column as numbers, in the style that most of its texts are written in."""
-        values = self.column(name)
-        if values.dtype != object:
-            return Reading(values)
         if name in self._known:
             return self._known[name]
         quick = getattr(self.columns, "numbers", None)  # columns that are not texts yet
-        found = None if quick is None else quick(name)
+        found = quick(name) if quick is not None and name in self.columns else None
         if found is None:
+            values = self.column(name)
+            if values.dtype != object:
+                return Reading(values)
             found = read_numbers(values, decimal_comma=self.decimal_comma)
         if not self.in_files:  # what is loaded is not kept
             self._known[name] = found
@@ -145,14 +145,13 @@ class Table:
             taken if the column has one.
         missing : texts that count as missing.
         """
-        values, found = self.column(name), self._reading_in(name, style, missing)
+        found = self._reading_in(name, style, missing)
         if found.wrong is not None:
-            raise TableError(
-                f"{self.place(name, found.wrong)}: {short(values[found.wrong])} is not a number"
-            )
+            text = short(self.column(name)[found.wrong])
+            raise TableError(f"{self.place(name, found.wrong)}: {text} is not a number")
         infinite = np.flatnonzero(np.isinf(found.numbers))
         if len(infinite):
-            value = values[infinite[0]]
+            value = self.column(name)[infinite[0]]
             raise TableError(
                 f"{self.place(name, infinite[0])}: {value} is not finite; leave the field empty if "
                 "the value is missing"
@@ -160,8 +159,10 @@ class Table:
         return found.numbers
 
     def _reading_in(self, name: str, style: Style | None, missing: tuple[str, ...]) -> Reading:
+        if style is None or (style.plain and not missing):
+            return self.reading(name)
         values = self.column(name)
-        if style is None or values.dtype != object or (style.plain and not missing):
+        if values.dtype != object:
             return self.reading(name)
         found = read_as(values, style, missing)
         if found.wrong is None:
