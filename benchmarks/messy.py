@@ -117,9 +117,9 @@ def _fit(case: Case) -> Row:
 
 def present(rows: Rows) -> str:
     lines = [
-        "What `cvxnn fit` makes of tables as they come, without a word about their columns. The "
-        "tables are in packages on PyPI at the versions named, in a folder of their own. The error "
-        "is that of the held-out fifth; R² stands for a regression, accuracy for classes. The "
+        "What `cvxnn fit` makes of tables as they come, by the command below each of them. The "
+        "tables are in packages on PyPI at the versions named, in a folder of their own. Scores "
+        "are those of the held-out fifth: R² stands for a regression, accuracy for classes. The "
         "penalty is given, so that the fits take seconds. All certificates were checked by `cvxnn "
         "certify`, whose time is included.",
         "",
