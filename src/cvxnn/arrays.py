@@ -101,6 +101,8 @@ def array_namespace(x: Array) -> ModuleType:
 def to_numpy(x: Array, *, keep_sparse: bool = False) -> Any:
     """The same values as a NumPy array, copied off a device if need be. A sparse matrix and rows in
     a file are refused, or stay what they are."""
+    if type(x) is np.ndarray:  # the common case, called very often
+        return x
     if is_sparse(x) or is_stored(x):
         if keep_sparse:
             return x
@@ -167,6 +169,8 @@ def is_double(x: Array) -> bool:
 
 def double(x: SomeArray) -> SomeArray:
     """`x` in the widest numbers of its device; no copy where it is already."""
+    if type(x) is np.ndarray and x.dtype == np.float64:  # the common case, called very often
+        return x
     return x if is_double(x) else astype(x, widest(x))
 
 

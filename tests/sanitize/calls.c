@@ -79,7 +79,7 @@ struct call {
     void *out[2], *rows[2], *gamma[2], *count[2];
     double delta;
     const sparse_t *sparse;
-    int rough;
+    int rough, cold;
     double *factors[2];
     index_t *slots;
 };
@@ -126,15 +126,16 @@ static void run_projections(const call_t *call, index_t first, index_t last, int
     index_t d = call->d, most = call->C;
     const double *offsets = call->f;
     const sparse_t *sparse = call->sparse;
+    index_t *rows = (index_t *)call->rows[which] + first * (most + 1);
+    double *gamma = (double *)call->gamma[which] + first * (most + 1);
+    index_t *count = (index_t *)call->count[which] + first;
     check(!project_blocks(call->n, d, sparse ? NULL : call->a, sparse ? NULL : call->b,
                           sparse ? sparse->starts : NULL, sparse ? sparse->columns : NULL,
                           sparse ? sparse->values : NULL, call->c, last - first,
                           (const double *)call->e + first * d, (const index_t *)call->g + first,
                           offsets ? offsets + first * call->n : NULL,
-                          (const double *)call->out[1] - call->n_blocks + first, most,
-                          (index_t *)call->rows[which] + first * (most + 1),
-                          (double *)call->gamma[which] + first * (most + 1),
-                          (index_t *)call->count[which] + first,
+                          (const double *)call->out[1] - call->n_blocks + first, most + 1, rows,
+                          gamma, call->cold ? NULL : count, most, rows, gamma, count,
                           (double *)call->out[which] + first * d, call->factors[which],
                           call->slots ? call->slots + first : NULL, 1e-9, 1e-12, 20 * d + 100,
                           call->rough, flag),
@@ -219,7 +220,7 @@ static void call_projections(void)
     sparse_t sparse = entries_of(n, d, X);
     call_t call = {run_projections, n, d, p, most, blocks, (d + 7) / 8 * 8, X, tiles, signs, points,
                    offsets, pattern, {NULL}, {NULL}, {NULL}, {NULL}, 0.0,
-                   is_sparse ? &sparse : NULL, rough, {NULL}, NULL};
+                   is_sparse ? &sparse : NULL, rough, draw(8) == 0, {NULL}, NULL};
     index_t rank = n < d ? n : d, size = 1 + rank + rank * (rank + 1) / 2;
     if (draw(2)) { /* every third block keeps no factor */
         call.slots = room(blocks * sizeof(index_t));
@@ -255,6 +256,54 @@ static void call_projections(void)
     free(call.out[0]);
     for (int which = 0; which < 2; which++)
         free(call.rows[which]), free(call.gamma[which]), free(call.count[which]);
+}
+
+static void run_bases(const call_t *call, index_t first, index_t last, int which, const int *flag)
+{
+    check(!orthonormal_rows(call->d, call->a, last - first, call->width,
+                            (const index_t *)call->b + first * call->width,
+                            (const index_t *)call->c + first, (const index_t *)call->e + first,
+                            call->rough, call->out[which], flag),
+          "memory for bases");
+}
+
+/* Bases of the spans of random rows, or of what is orthogonal to them. */
+static void call_bases(void)
+{
+    index_t n = draw_size(1, 140), d = draw_size(1, draw(4) ? 40 : 100), blocks = draw_size(0, 12);
+    index_t most = n < d ? n : d, size = 0;
+    double *X = draw_doubles(n * d);
+    index_t *rows = room(blocks * most * sizeof(index_t)), *count = room(blocks * sizeof(index_t));
+    index_t *first = room(blocks * sizeof(index_t));
+    int complement = draw(2);
+    for (index_t b = 0; b < blocks; b++) {
+        count[b] = draw(most + 1), first[b] = size;
+        size += complement ? d - count[b] : count[b];
+        for (index_t a = 0; a < count[b]; a++) rows[b * most + a] = (b + a) % n;
+    }
+    call_t call = {run_bases, n, d, 0, 0, blocks, most, X, rows, count, first, NULL, NULL,
+                   {room(size * d * sizeof(double)), room(size * d * sizeof(double))},
+                   {NULL}, {NULL}, {NULL}, 0.0, NULL, complement, 0, {NULL}, NULL};
+    if (run_call(&call))
+        check(!memcmp(call.out[0], call.out[1], size * d * sizeof(double)), "bases");
+    const double *Q = call.out[1];
+    for (index_t b = 0; !wild && b < blocks; b++) {
+        index_t end = b + 1 < blocks ? first[b + 1] : size;
+        for (index_t j = first[b]; j < end; j++) {
+            for (index_t i = first[b]; i <= j; i++) {
+                double product = 0.0;
+                for (index_t l = 0; l < d; l++) product += Q[i * d + l] * Q[j * d + l];
+                check(fabs(product - (i == j)) <= 1e-12 * d, "a basis");
+            }
+            for (index_t a = 0; complement && a < count[b]; a++) {
+                double product = 0.0;
+                for (index_t l = 0; l < d; l++)
+                    product += Q[j * d + l] * X[rows[b * most + a] * d + l];
+                check(fabs(product) <= 1e-11 * d, "a complement");
+            }
+        }
+    }
+    free(X), free(rows), free(count), free(first), free(call.out[0]), free(call.out[1]);
 }
 
 static void run_coefficients(const call_t *call, index_t first, index_t last, int which,
@@ -488,6 +537,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < count; k++) {
         wild = draw(4) == 0;
         call_projections();
+        call_bases();
         call_look();
         call_hinges(k % 2);
         call_bits(k % 2);

@@ -56,7 +56,7 @@ class Cones:
         self.n, self.d = X.shape
         self.p = mask.shape[1]
         self.gates = gates
-        self.signs = np.ascontiguousarray(np.where(mask.T, np.int8(1), np.int8(-1)))  # (p, n)
+        self.signs = 2 * np.ascontiguousarray(mask.T).view(np.int8) - 1  # (p, n)
         self._without_gate = np.zeros(0, dtype=int)
         self._spans: dict[int, np.ndarray] = {}
         self._relative: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -377,6 +377,31 @@ class Cones:
         Returns the points (B, d) and the active rows, whose multipliers belong to unit rows.
         """
         B, d = points.shape
+        enough = np.asarray(enough, dtype=float)
+        enough = enough if enough.shape == (B,) else np.full(B, enough)
+        scaled = None if offsets is None else offsets / np.where(self.live, self.row_norms, 1.0)
+        # At most d rows are active, and a few times d steps find them. The limit is for rows that
+        # rounding makes come and go; what is found until then is still a valid bound.
+        max_iter = 20 * d + 100
+        max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
+        assert offsets is None or not is_sparse(self.X)  # decompositions do not take sparse data
+        if native.library() is not None:
+            result, active = projections.project_blocks(
+                self._layouts,
+                self.signs,
+                points,
+                pattern,
+                scaled,
+                enough,
+                None if start is None else (start.rows, start.gamma, start.count),
+                self.width,
+                kept=kept,
+                tolerance=TOLERANCE,
+                dependent=DEPENDENT,
+                max_rows=max_rows,
+                rough=rough,
+            )
+            return result, ActiveRows(*active)
         state = ActiveRows.empty(B, self.width)
         if start is not None:
             width = min(self.width - 1, start.rows.shape[1])
@@ -385,31 +410,6 @@ class Cones:
                 start.gamma[:, :width],
             )
             state.count[:] = np.minimum(start.count, width)
-        scaled = None if offsets is None else offsets / np.where(self.live, self.row_norms, 1.0)
-        enough = np.broadcast_to(np.asarray(enough, dtype=float), (B,))
-        # At most d rows are active, and a few times d steps find them. The limit is for rows that
-        # rounding makes come and go; what is found until then is still a valid bound.
-        max_iter = 20 * d + 100
-        max_rows = max_iter if max_rows is None else min(max_rows, max_iter)
-        assert offsets is None or not is_sparse(self.X)  # decompositions do not take sparse data
-        if native.library() is not None:
-            result = projections.project_blocks(
-                self._layouts,
-                self.signs,
-                points,
-                pattern,
-                scaled,
-                enough,
-                state.rows,
-                state.gamma,
-                state.count,
-                kept=kept,
-                tolerance=TOLERANCE,
-                dependent=DEPENDENT,
-                max_rows=max_rows,
-                rough=rough,
-            )
-            return result, state
         if is_sparse(self.X):
             return self._project_sparse(points, pattern, enough, state, max_rows), state
         result = np.empty_like(points)

@@ -41,12 +41,17 @@ class ActiveRows:
     def select(self, index: slice | np.ndarray) -> ActiveRows:
         return ActiveRows(self.rows[index], self.gamma[index], self.count[index])
 
+    def used(self, index: np.ndarray) -> ActiveRows:
+        """Those of some blocks in arrays that have no room for more: there may be far more room
+        than rows."""
+        count = self.count[index]
+        k = int(count.max(initial=0))
+        return ActiveRows(self.rows[:, :k][index], self.gamma[:, :k][index], count)
+
     def store(self, index: slice | np.ndarray, other: ActiveRows) -> None:
-        self.rows[index], self.gamma[index], self.count[index] = (
-            other.rows,
-            other.gamma,
-            other.count,
-        )
+        k = int(other.count.max(initial=0))
+        self.rows[index, :k], self.gamma[index, :k] = other.rows[:, :k], other.gamma[:, :k]
+        self.count[index] = other.count
 
 
 class Projection:

@@ -69,7 +69,7 @@ class LastProjections:
             points[long],
             pattern[long],
             enough=enough,
-            start=self.active.select(blocks[long]),
+            start=self.active.used(blocks[long]),
             rough=rough,
             kept=None if self.factors is None else self.factors.of(blocks[long]),
         )

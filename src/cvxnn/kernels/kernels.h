@@ -30,9 +30,15 @@ int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
                    const index_t *starts, const index_t *columns, const double *values,
                    const int8_t *signs, index_t n_blocks, const double *points,
                    const index_t *pattern, const double *offsets, const double *enough,
-                   index_t most, index_t *rows, double *gamma, index_t *count, double *result,
-                   double *factors, const index_t *slots, double tolerance,
-                   double dependent, index_t max_rows, int rough, const int *stop);
+                   index_t start_width, const index_t *start_rows, const double *start_gamma,
+                   const index_t *start_count, index_t most, index_t *rows, double *gamma,
+                   index_t *count, double *result, double *factors, const index_t *slots,
+                   double tolerance, double dependent, index_t max_rows, int rough,
+                   const int *stop);
+
+int orthonormal_rows(index_t d, const double *X, index_t n_blocks, index_t most,
+                     const index_t *rows, const index_t *count, const index_t *first,
+                     int complement, double *bases, const int *stop);
 
 void look_at_blocks(index_t n, index_t d, const double *X, const double *norms,
                     const uint8_t *rows, const int8_t *signs, index_t n_blocks, const double *V,

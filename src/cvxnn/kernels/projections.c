@@ -412,17 +412,20 @@ static char *make_blocks(block_t *block, const block_t *shape)
     return memory;
 }
 
-/* X (n, whole vectors) and tiles are those of native.layout_rows, or NULL for sparse rows. rows,
- * gamma (n_blocks, most + 1) and count (n_blocks) hold the warm start on entry and the active rows
- * on exit. factors are kept ones (see factors.h), and slots (n_blocks) say which of them belongs to
- * a block, -1 for none; NULL where none are kept. */
+/* X (n, whole vectors) and tiles are those of native.layout_rows, or NULL for sparse rows.
+ * start_rows, start_gamma (n_blocks, start_width) and start_count (n_blocks) hold the warm start, or
+ * NULL; rows, gamma (n_blocks, most + 1) and count (n_blocks) the active rows on exit. factors are
+ * kept ones (see factors.h), and slots (n_blocks) say which of them belongs to a block, -1 for none;
+ * NULL where none are kept. */
 FAST int project_blocks(index_t n, index_t d, const double *X, const float *tiles,
                         const index_t *starts, const index_t *columns, const double *values,
                         const int8_t *signs, index_t n_blocks, const double *points,
                         const index_t *pattern, const double *offsets, const double *enough,
-                        index_t most, index_t *rows, double *gamma, index_t *count, double *result,
-                        double *factors, const index_t *slots, double tolerance,
-                        double dependent, index_t max_rows, int rough, const int *stop)
+                        index_t start_width, const index_t *start_rows, const double *start_gamma,
+                        const index_t *start_count, index_t most, index_t *rows, double *gamma,
+                        index_t *count, double *result, double *factors, const index_t *slots,
+                        double tolerance, double dependent, index_t max_rows, int rough,
+                        const int *stop)
 {
     block_t block[TOGETHER], shape = {.at = -1, .n = n, .d = d, .width = whole(d, WIDTH)};
     shape.stop = stop, shape.most = most, shape.dependent = dependent, shape.rough = rough;
@@ -451,7 +454,11 @@ FAST int project_blocks(index_t n, index_t d, const double *X, const float *tile
                     B->added = B->banned = -1;
                     B->n_candidates = B->scanned = B->rebuilt = B->round = 0;
                     B->again = 0.0;
-                    start_block(B, rows + b * (most + 1), gamma + b * (most + 1), count[b]);
+                    if (start_count)
+                        start_block(B, start_rows + b * start_width,
+                                    start_gamma + b * start_width, start_count[b]);
+                    else
+                        start_block(B, NULL, NULL, 0);
                     B->sweeping = !B->offset && (d >= WIDE || !X || rough) && max_rows > most &&
                                   (!X || enough[b] > 0.0 || B->k == 0);
                     B->n_start = B->k;

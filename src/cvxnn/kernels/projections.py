@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 LOOK_RATE = 1e8  # products that one thread looks at in a second
 # Scans of all rows that a projection without a warm start takes: so many, and more a feature.
 SCANS, SCANS_A_FEATURE = 20, 10
+
+
+# Rows (B, k), multipliers (B, k) and their number (B,): int64, float64, int64.
+Active: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Rows(NamedTuple):
@@ -65,28 +69,32 @@ def project_blocks(
     pattern: np.ndarray,
     offsets: np.ndarray | None,
     enough: np.ndarray,
-    rows: np.ndarray,
-    gamma: np.ndarray,
-    count: np.ndarray,
+    start: Active | None,
+    width: int,
     *,
     kept: tuple[np.ndarray, np.ndarray] | None = None,
     tolerance: float,
     dependent: float,
     max_rows: int,
     rough: bool,
-) -> np.ndarray:
-    """Project the blocks as `cones.Cones.project` does; X is what `layout_rows` makes of it. rows,
-    gamma and count (C-contiguous, int64, float64, int64) are the warm start, and `kept` factors and
-    the slot of each block (`cones.factors`); all are overwritten."""
-    start = rows.copy(), gamma.copy(), count.copy()  # for a piece that has to be run again
+) -> tuple[np.ndarray, Active]:
+    """Project the blocks as `cones.Cones.project` does; X is what `layout_rows` makes of it, and
+    `start` the warm start. `kept` are factors and the slot of each block (`cones.factors`), which
+    are overwritten. Returns the points, and their active rows in arrays (B, width)."""
     points, enough = doubles(points), doubles(enough)
+    before: list[np.ndarray | None] = [None, None, None]
+    if start is not None:
+        before = [np.ascontiguousarray(part) for part in start]
+    start_width = 0 if start is None else start[0].shape[1]
+    size = (len(points), width)
+    rows, gamma = np.zeros(size, dtype=np.int64), np.zeros(size)
+    count = np.empty(len(points), dtype=np.int64)
     signs = np.ascontiguousarray(signs, dtype=np.int8)
     pattern = np.ascontiguousarray(pattern, dtype=np.int64)
     offsets = None if offsets is None else doubles(offsets)
     result = np.empty_like(points)
 
     def run(part: slice, stop: Flag) -> None:
-        rows[part], gamma[part], count[part] = (array[part] for array in start)
         failed = loaded().project_blocks(
             X.n,
             X.d,
@@ -97,7 +105,9 @@ def project_blocks(
             pointer(pattern[part]),
             None if offsets is None else pointer(offsets[part]),
             pointer(enough[part]),
-            rows.shape[1] - 1,
+            start_width,
+            *(None if array is None else pointer(array[part]) for array in before),
+            width - 1,
             pointer(rows[part]),
             pointer(gamma[part]),
             pointer(count[part]),
@@ -114,7 +124,7 @@ def project_blocks(
 
     entries = X.n * X.d if X.values is None else len(X.values)
     share(run, len(points), (SCANS + SCANS_A_FEATURE * X.d) * entries / PRODUCT_RATE)
-    return result
+    return result, (rows, gamma, count)
 
 
 class Slack(NamedTuple):
@@ -163,3 +173,29 @@ def look_at_blocks(
 
     share(run, len(V), n / LOOK_RATE)
     return proven, steps
+
+
+def orthonormal_rows(
+    X: np.ndarray,
+    rows: np.ndarray,
+    count: np.ndarray,
+    first: np.ndarray,
+    bases: np.ndarray,
+    *,
+    complement: bool,
+) -> None:
+    """Write orthonormal bases of blocks into `bases` (R, d), that of block b from row first[b] on:
+    of the span of the first count[b] rows of X (n, d) in rows[b] or, with `complement`, of what is
+    orthogonal to them."""
+    X, rows, d = doubles(X), np.ascontiguousarray(rows), X.shape[1]
+
+    def run(part: slice, stop: Flag) -> None:
+        its = part.stop - part.start, rows.shape[1]
+        arrays = (rows[part], count[part], first[part])
+        failed = loaded().orthonormal_rows(
+            d, pointer(X), *its, *map(pointer, arrays), complement, pointer(bases), stop
+        )
+        if failed:
+            raise MemoryError("no memory for the bases of faces")
+
+    share(run, len(rows), 4 * d * d * int(count.max(initial=0)) / PRODUCT_RATE)

@@ -27,9 +27,15 @@ PROTOTYPES: _Prototypes = {
         + [_SIZE]
         + [_DATA] * 4
         + [_SIZE]
+        + [_DATA] * 3
+        + [_SIZE]
         + [_DATA] * 6
         + [_REAL] * 2
         + [_SIZE, _INT, FLAG],
+    ),
+    "orthonormal_rows": (
+        _INT,
+        [_SIZE, _DATA, _SIZE, _SIZE, _DATA, _DATA, _DATA, _INT, _DATA, FLAG],
     ),
     "look_at_blocks": (
         None,

@@ -221,7 +221,7 @@ class CReLU(ConvexProblem):
         active = ActiveRows.empty(len(rows), self.cones.width) if start is None else start
         outside = np.flatnonzero(np.any(rows != 0, axis=1))
         pattern = self.pattern_of_block[outside]
-        projected, state = self.cones.project(rows[outside], pattern, start=active.select(outside))
+        projected, state = self.cones.project(rows[outside], pattern, start=active.used(outside))
         active.store(outside, state)
         rows[outside] = self.cones.lift(projected, pattern)
         return self.unflat(rows), active
@@ -256,7 +256,7 @@ class CReLU(ConvexProblem):
         points, pattern, classes = rows[large], self.pattern_of_block[large], large % C
         enough, longest = enough[large], np.zeros(C)
         # what the multipliers of the start prove as they are
-        start = None if start is None else start.select(large)
+        start = None if start is None else start.used(large)
         projected, active = self.cones.project(points, pattern, enough=np.inf, start=start)
         bounds = np.linalg.norm(projected, axis=1)
 
@@ -265,7 +265,7 @@ class CReLU(ConvexProblem):
                 points[part],
                 pattern[part],
                 enough=np.maximum(enough[part], longest[classes[part]]),
-                start=active.select(part),
+                start=active.used(part),
                 rough=rough,
             )
             active.store(part, state)

@@ -10,6 +10,8 @@ from cvxnn.problems.sizes import check_weights_fit
 from cvxnn.protocols import Problem
 from cvxnn.validation import check_problem
 
+FIRST, MANY = 16, 256  # blocks that are projected at a time: at first, and then
+
 
 def lambda_max(problem: Problem) -> float:
     """The smallest lam for which the zero model is optimal: the dual norm of M' grad f(0), for
@@ -39,9 +41,9 @@ def _largest_projection(problem: CReLU, G: Array) -> float:
     to stay below the largest one found."""
     rows, pattern = -problem.flat(G), problem.pattern_of_block
     norms = np.linalg.norm(rows, axis=1)
-    largest = 0.0
+    order, largest = np.argsort(-norms), 0.0
     # many at a time are faster, few at a time leave out more of the later ones
-    for part in np.array_split(np.argsort(-norms), max(1, len(norms) // 64)):
+    for part in np.split(order, [FIRST, *range(FIRST + MANY, len(order), MANY)]):
         part = part[norms[part] > largest]
         if len(part):
             projected, _ = problem.cones.project(rows[part], pattern[part], enough=largest)

@@ -44,6 +44,7 @@ from cvxnn.solvers.newton.systems import (
 )
 from cvxnn.threads import cached_property
 
+FIRST_LIMIT = 0.5  # of the longest row: how short others are made for the first working set
 LIFTED = 1e-9  # by how much of its length a row may be moved over rounding without further ado
 
 # Active rows of the last projections: of points of the working set, and of correlations.
@@ -208,7 +209,7 @@ class ConeBlocks(GatedBlocks):
     def set_work(self, work: np.ndarray, scale: float) -> None:
         self._known = None
         new = np.setdiff1d(work, self.work, assume_unique=True)
-        start = self.of_correlations.select(new)
+        start = self.of_correlations.used(new)
         start.gamma = start.gamma * scale
         self._of_points.store(new, start)
         self.work = work
@@ -247,26 +248,26 @@ class ConeBlocks(GatedBlocks):
         rows = super().all_correlations(theta, lam, known, sigma)
         self._correlations = np.concatenate([rows, -rows])
         if known is not None:
-            active = self._of_points.select(self.work)
+            active = self._of_points.used(self.work)
             active.gamma = active.gamma / sigma
             self.of_correlations.store(self.work, active)
         rows = self._correlations.copy()
         sizes = row_norms(rows)
         if len(self.work) == 0:
-            lam = max(lam, self._first_lam(rows, sizes, lam))
+            lam = max(lam, self._first_limit(rows, sizes, lam))
         if known is not None:
             sizes[self.work] = row_norms(known)
             rows[self.work] = known
         self._project_correlations(rows, np.flatnonzero(sizes > lam), lam, rough)
         return rows
 
-    def _first_lam(self, rows: np.ndarray, sizes: np.ndarray, lam: float) -> float:
-        """Where a continuation begins at the earliest, from the longest rows, which are projected;
-        others need not be shorter than that: the bound of a certificate rests on the longest."""
+    def _first_limit(self, rows: np.ndarray, sizes: np.ndarray, lam: float) -> float:
+        """How short rows have to be at the start, from the longest ones, which are projected: the
+        bound of a certificate rests on the longest, as does the choice of the working set."""
         longest = np.argsort(-sizes, kind="stable")[: self.batch]
         self._project_correlations(rows, longest, lam, rough=False)
         sizes[longest] = row_norms(rows[longest])
-        return self.continuation * float(sizes[longest].max())
+        return FIRST_LIMIT * float(sizes[longest].max())
 
     def shorten(self, rows: np.ndarray, lam: float, few: bool = False) -> None:
         sizes = row_norms(rows)
@@ -284,7 +285,7 @@ class ConeBlocks(GatedBlocks):
             self._correlations[blocks],
             blocks % self.p,
             enough=lam,
-            start=self.of_correlations.select(blocks),
+            start=self.of_correlations.used(blocks),
             rough=rough,
         )
         better = np.flatnonzero(row_norms(shorter) < row_norms(rows[blocks]))
@@ -301,7 +302,7 @@ class ConeBlocks(GatedBlocks):
             x[large],
             blocks % self.p,
             enough=enough,
-            start=self._of_points.select(blocks),
+            start=self._of_points.used(blocks),
             kept=self._factors.of(blocks),
         )
         self._of_points.store(blocks, state)
@@ -324,22 +325,11 @@ class ConeBlocks(GatedBlocks):
         return self._known[1]
 
     def _find_faces(self, at: Linearisation) -> Faces:
-        """From blocks by their number k of active rows: where they are, and these rows
-        (len, k, d)."""
         blocks = self.work[at.on]
-        count = self._of_points.count[blocks]
+        rows, count = self._of_points.rows[blocks], self._of_points.count[blocks]
         if is_sparse(self.X):
-            rows = self._of_points.rows[blocks]
             return SparseFaces(self.cones.X, [row[:k] for row, k in zip(rows, count, strict=True)])
-        groups, bases = [], []
-        for k in np.unique(count).tolist():
-            which = np.flatnonzero(count == k)
-            rows = self._of_points.rows[blocks[which], :k]
-            if self._narrow.holds(k):
-                bases.append((which, self._narrow.of(blocks[which].tolist(), rows)))
-            else:
-                groups.append((which, self.cones.X[rows]))
-        return Faces(groups, len(blocks), self.d, at.unit, bases)
+        return Faces(self.cones.X, rows, count, self._narrow.of(blocks, rows, count))
 
     def derivative(self, at: Linearisation, rows: np.ndarray) -> np.ndarray:
         return at.shrink(self._faces(at).project(rows))

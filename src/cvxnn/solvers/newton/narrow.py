@@ -28,24 +28,25 @@ class NarrowFaces:
         d = self.cones.d
         return np.random.default_rng(0).standard_normal((d, d // 2))
 
-    def holds(self, k: int) -> bool:
-        """Whether faces with so many tight rows are for here."""
+    def of(self, blocks: np.ndarray, rows: np.ndarray, count: np.ndarray) -> dict[int, np.ndarray]:
+        """Orthonormal bases (m, d) of those faces that are narrow, by the place of their blocks in
+        the list, from the tight rows (a, some) and how many of them there are, (a,)."""
         d = self.cones.d
-        return d >= WIDE and 2 * (d - k) <= k < d
+        if d < WIDE:
+            return {}
+        narrow = np.flatnonzero((2 * (d - count) <= count) & (count < d))
+        return {b: self._of(int(blocks[b]), rows[b, : count[b]]) for b in narrow.tolist()}
 
-    def of(self, blocks: list[int], rows: np.ndarray) -> np.ndarray:
-        """Orthonormal bases (len, d, m) of the blocks' faces, from their tight rows (len, k)."""
-        bases = []
-        for block, tight, ordered in zip(blocks, rows, np.sort(rows, axis=1), strict=True):
-            budget.look()
-            before, basis = self._kept.get(block, (rows[:0], rows[:0]))
-            if not np.array_equal(before, ordered):
-                signs = self.cones.signs[block % self.cones.p, tight]
-                A = self.cones.X[tight] * signs[:, None]
-                basis = _complement(A, self._random, self.factors.factor(block, tight))
-                self._kept[block] = ordered, basis
-            bases.append(basis)
-        return np.stack(bases)
+    def _of(self, block: int, tight: np.ndarray) -> np.ndarray:
+        budget.look()
+        ordered = np.sort(tight)
+        before, basis = self._kept.get(block, (tight[:0], None))
+        if basis is None or not np.array_equal(before, ordered):
+            signs = self.cones.signs[block % self.cones.p, tight]
+            A = self.cones.X[tight] * signs[:, None]
+            basis = _complement(A, self._random, self.factors.factor(block, tight)).T
+            self._kept[block] = ordered, basis
+        return basis
 
 
 def _complement(A: np.ndarray, random: np.ndarray, packed: np.ndarray | None = None) -> np.ndarray:

@@ -365,7 +365,7 @@ class _Run:
             else:
                 raise StalledError("the line search found no step: rounding")
             uphill = (
-                float(np.vdot(change * metric, rows - x.rows))
+                float(np.vdot(self.blocks.scaled(change), rows - x.rows))
                 + self.bias_scale * float(of_bias_change @ (bias - x.bias))
                 < 0
             )
@@ -382,7 +382,7 @@ class _Run:
         self.taken += count
 
     def _squares(self, rows: np.ndarray, bias: np.ndarray) -> float:
-        size = float(np.vdot(rows * self.blocks.metric, rows))
+        size = float(np.vdot(self.blocks.scaled(rows), rows))
         return size + self.bias_scale * float(bias @ bias)
 
     def _objective(self, point: Point) -> float:

@@ -37,20 +37,22 @@ class Pairs(NamedTuple):
     pattern: np.ndarray  # of each pair: (K,)
     sign: np.ndarray  # (K, 1)
     operator: RaggedOperator
+    is_positive: bool  # whether all signs are
 
     @classmethod
     def of(cls, operator: PatternOperator, blocks: list[np.ndarray], dtype: type) -> Self:
         every = np.concatenate(blocks)
         sign = np.where(every < operator.p, 1.0, -1.0)[:, None]
         patterns = [its % operator.p for its in blocks]
-        return cls(blocks, every % operator.p, sign, operator.ragged(patterns, dtype))
+        positive = bool(np.all(every < operator.p))
+        return cls(blocks, every % operator.p, sign, operator.ragged(patterns, dtype), positive)
 
     def in_double(self) -> Self:
         return self._replace(operator=self.operator.in_double())
 
     def forward(self, rows: np.ndarray) -> np.ndarray:
         """Weights (K, d) to predictions (n, C)."""
-        return self.operator.forward(rows * self.sign)
+        return self.operator.forward(rows if self.is_positive else rows * self.sign)
 
     def adjoint(self, R: np.ndarray) -> np.ndarray:
         return self.operator.adjoint(R) * self.sign
@@ -77,6 +79,7 @@ class FreeBlocks:
         self.dtype: type = np.float32 if safe else np.float64
         self.single = self.operator.in_single() if safe else self.operator
         self.metric = self._metric()
+        self.is_plain = bool(np.all(self.metric == 1))
 
     def _metric(self) -> np.ndarray:
         size = column_norms(self.operator.rows())
@@ -89,7 +92,13 @@ class FreeBlocks:
 
     def prox(self, pairs: Pairs, points: np.ndarray, threshold: float) -> np.ndarray:
         """Of `threshold` times the norms, and of the cones if there are any, in the metric."""
+        if self.is_plain:
+            return shrink(points, threshold)
         return shrink_in_metric(points, threshold, self.metric)
+
+    def scaled(self, rows: np.ndarray) -> np.ndarray:
+        """The rows times the metric."""
+        return rows if self.is_plain else rows * self.metric
 
     def correlation(self, Theta: np.ndarray) -> np.ndarray:
         """What the dual constraint bounds, from products in single precision: (blocks, d, C)."""
@@ -158,9 +167,4 @@ class ConeBlocks(FreeBlocks):
 
     def faces(self, pairs: Pairs) -> Faces:
         active = self._of_points.active
-        count = active.count
-        groups = []
-        for k in np.unique(count).tolist():
-            which = np.flatnonzero(count == k)
-            groups.append((which, self.cones.X[active.rows[which, :k]]))
-        return Faces(groups, len(count), self.operator.d)
+        return Faces(self.cones.X, active.rows, active.count)

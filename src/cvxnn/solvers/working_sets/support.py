@@ -173,13 +173,7 @@ class FaceStep:
     def __init__(self, support: Support) -> None:
         self.support = support
         assert support.faces is not None
-        owners, bases = [], []
-        for which, rows in support.faces.bases():
-            owners.append(np.repeat(which, rows.shape[1]))
-            bases.append(rows.reshape(-1, rows.shape[2]))
-        owner, basis = np.concatenate(owners), np.concatenate(bases)
-        order = np.argsort(owner, kind="stable")  # pairs lie class by class
-        self.owner, self.basis = owner[order], basis[order]
+        self.basis, self.owner = support.faces.bases  # pairs lie class by class
         edges = np.searchsorted(self.owner, support.pairs.operator.offsets)
         self.parts = [slice(a, b) for a, b in pairwise(edges.tolist())]
         columns = panels.multiply(self.basis, support.X.T.astype(np.float64))
