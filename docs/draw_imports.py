@@ -27,7 +27,7 @@ LAYERS = {
     "solvers": "solvers decompositions",
     "methods": "paths generation verification",
     "estimators": "estimators",
-    "improvement": "improvement",
+    "improvement": "improvement dask",
     "tables": "tables loading",
     "pages": "plots reports",
     "command line": "cli",

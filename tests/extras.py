@@ -20,6 +20,8 @@ import pytest
 _EXTRAS = {
     "clarabel": "cvx",
     "cvxpy": "cvx",
+    "dask": "dask",
+    "distributed": "dask",
     "matplotlib": "plot",
     "onnx": "onnx",
     "onnxruntime": "onnx",

@@ -1,0 +1,6 @@
+"""Estimators on Dask clusters; needs `pip install 'cvxnn[dask]'`."""
+
+from cvxnn.dask.attempts import ClusterError
+from cvxnn.dask.estimators import DaskGatedReLUClassifier, DaskGatedReLURegressor
+
+__all__ = ["ClusterError", "DaskGatedReLUClassifier", "DaskGatedReLURegressor"]

@@ -1,0 +1,160 @@
+"""Estimators on a Dask cluster: real workers, one of which is killed."""
+
+import os
+import pickle
+import signal
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import cvxnn
+from extras import required
+
+required("torch")
+required("distributed")
+da = required("dask.array")
+pd = required("pandas")
+dd = required("dask.dataframe")
+
+from dask.distributed import Client, LocalCluster  # noqa: E402
+
+from cvxnn.dask import (  # noqa: E402
+    DaskGatedReLUClassifier,
+    DaskGatedReLURegressor,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of workers that are killed
+N, D = 900, 4
+SETTINGS = {"alpha": 0.03, "n_patterns": 12, "tol": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two workers, in processes of their own, which come back when they are killed."""
+    cluster = LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=None,
+        host="127.0.0.1",
+        memory_limit=0,
+    )
+    with cluster, Client(cluster) as made:
+        yield made
+
+
+def data(n=N):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, D)) * [1, 5, 0.1, 1] + [0, 3, 0, 0]
+    y = np.maximum(X[:, 0], 0) - 10 * X[:, 2] + 0.3 * rng.standard_normal(n)
+    return X, y
+
+
+def test_a_classifier_is_that_of_one_process(client):
+    X, values = data()
+    y = np.where(values > 0.5, "yes", "no")
+    dX, dy = da.from_array(X, chunks=(200, 2)), da.from_array(y, chunks=300)
+    weight = np.random.default_rng(1).random(N)
+    here = cvxnn.GatedReLUClassifier(class_weight="balanced", **SETTINGS).fit(X, y, weight)
+    seen = []
+    there = DaskGatedReLUClassifier(
+        client=client, callback=seen.append, class_weight="balanced", **SETTINGS
+    ).fit(dX, dy, da.from_array(weight, chunks=200))
+    assert there.converged_
+    assert there.certificate_.proven
+    assert_allclose(there.certificate_.objective, here.certificate_.objective, rtol=1e-3)
+    assert_allclose(there.lambda_max_, here.lambda_max_, rtol=1e-9)
+    assert seen
+    assert seen[-1].relative_gap <= 1e-3
+    assert_array_equal(there.classes_, ["no", "yes"])
+    lazy = there.predict_proba(dX)
+    assert isinstance(lazy, da.Array)
+    assert lazy.shape == (N, 2)
+    local = there.to_local()
+    assert type(local) is cvxnn.GatedReLUClassifier
+    assert_allclose(lazy.compute(), local.predict_proba(X), rtol=1e-12)
+    assert_array_equal(there.predict(dX).compute(), local.predict(X))
+    assert_allclose(there.decision_function(dX).compute(), local.decision_function(X), rtol=1e-9)
+    assert there.score(dX, dy) == pytest.approx(local.score(X, y))
+
+
+def test_a_regressor_takes_dataframes_with_empty_parts(client):
+    X, y = data()
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(target=y)
+    parts = dd.from_pandas(frame, npartitions=3)
+    parts = dd.concat(
+        [parts.partitions[:2], parts.partitions[1][parts.partitions[1].a > 99], parts.partitions[2]]
+    )
+    features = parts[list("abcd")]
+    there = DaskGatedReLURegressor(max_memory="1GB", **SETTINGS).fit(features, parts["target"])
+    here = cvxnn.GatedReLURegressor(**SETTINGS).fit(frame[list("abcd")], y)
+    assert_allclose(there.certificate_.objective, here.certificate_.objective, rtol=1e-3)
+    assert_array_equal(there.feature_names_in_, list("abcd"))
+    predicted = there.predict(features).compute()
+    assert_allclose(predicted, there.to_local().predict(frame[list("abcd")]), rtol=1e-9)
+    assert there.score(features, parts["target"]) == pytest.approx(
+        here.score(frame[list("abcd")], y), abs=1e-3
+    )
+    with pytest.raises(ValueError, match=r"a, b, c, d are expected"):
+        there.predict(parts[list("abdc")])
+
+
+def test_parameters_and_errors_are_those_of_users(client):
+    model = DaskGatedReLURegressor(client=client, alpha=0.3)
+    assert model.get_params()["alpha"] == 0.3
+    assert clone(model).client is client
+    assert pickle.loads(pickle.dumps(model)).client is None
+    with pytest.raises(NotFittedError, match="call fit first"):
+        model.to_local()
+    with pytest.raises(TypeError, match="did you mean 'n_patterns'"):
+        DaskGatedReLURegressor(n_pattern=3)
+    X, y = data(60)
+    dX, dy = da.from_array(X, chunks=(20, D)), da.from_array(y, chunks=20)
+    with pytest.raises(TypeError, match="X must be a Dask array or DataFrame, got ndarray"):
+        model.fit(X, y)
+    with pytest.raises(TypeError, match="y must be a Dask collection"):
+        model.fit(dX, y)
+    with pytest.raises(ValueError, match="X has 60 rows, but y has 40"):
+        model.fit(dX, dy[:40])
+    X[37, 2] = np.nan
+    with pytest.raises(ValueError, match=r"NaN or infinity, first in part 1, row 17, column 2"):
+        model.fit(da.from_array(X, chunks=(20, D)), dy)
+    frame = dd.from_pandas(pd.DataFrame({"a": y, "b": ["x"] * 60}), npartitions=2)
+    with pytest.raises(ValueError, match=r"column 'b' of X holds .* in part"):
+        model.fit(frame, frame["a"])
+    with pytest.raises(ValueError, match="at least two classes"):
+        DaskGatedReLUClassifier(client=client).fit(dX, (dy > -1e9).astype(int))
+
+
+# -- faults
+
+
+def slow(client, on_progress):
+    """A fit that takes a while, with a callback at its third iteration."""
+    X, y = data(6000)
+    chunks = [da.from_array(X, chunks=(1000, D)), da.from_array(y, chunks=1000)]
+    done = []
+
+    def callback(progress):
+        if progress.n_iter >= 3 and not done:
+            done.append(progress)
+            on_progress()
+
+    model = DaskGatedReLURegressor(
+        client=client, callback=callback, alpha=1e-4, n_patterns=200, tol=1e-5, solver="rfista"
+    )
+    return model, chunks
+
+
+def pids(client):
+    return list(client.run(os.getpid).values())
+
+
+def test_a_fit_outlives_a_worker_that_is_killed(client):
+    model, chunks = slow(client, lambda: os.kill(victim, signal.SIGKILL))
+    victim = pids(client)[1]
+    model.fit(*chunks)
+    assert model.converged_
+    assert victim not in pids(client)
