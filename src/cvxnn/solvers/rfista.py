@@ -71,7 +71,7 @@ class _Place(NamedTuple):
     def restored(
         cls, arrays: Mapping[str, Any], like: Callable[[Any], Array], smooth: Smooth
     ) -> Self:
-        if "x.fit" in arrays:
+        if "x.fit" in arrays and not smooth.is_sharded:
             x, y = (Point(like(arrays[name]), like(arrays[f"{name}.fit"])) for name in "xy")
         else:
             x, y = (smooth.point(like(arrays[name])) for name in "xy")

@@ -90,6 +90,7 @@ class RunFile:
             "n_iter": saved.n_iter,
             "n_products": saved.n_products,
             "seconds": saved.seconds,
+            **({} if self.across.size == 1 else {"ranks": self.across.size}),
             "method": None if saved.snapshot is None else saved.snapshot.method,
         }
         if saved.snapshot is not None:
@@ -126,7 +127,7 @@ class RunFile:
         arrays, header, shape = found.arrays, found.header, self.problem.weight_shape
         best = {name: arrays[f"best.{name}"] for name in ("pairs", "rows")}
         dual = None
-        if self.across.size == 1:
+        if self.across.size == 1 and "ranks" not in header:
             values = to_numpy(check_array(arrays["best.dual"], "dual"))
             dual = self.problem.operator_double.like(values.reshape(self.problem.loss.Y.shape))
         history = arrays["history"]
