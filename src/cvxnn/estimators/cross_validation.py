@@ -26,9 +26,7 @@ from cvxnn.bounds.base import Units
 from cvxnn.budget import Budget
 from cvxnn.estimators.base import (
     N_PATTERNS,
-    Classification,
     NetworkEstimator,
-    Regression,
     Seed,
     Watch,
     public,
@@ -42,6 +40,7 @@ from cvxnn.estimators.generating import largest_strength
 from cvxnn.estimators.posing import Fit, Member, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_likelihood
+from cvxnn.estimators.tasks import Classification, Regression
 from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
 from cvxnn.sharded import is_sharded

@@ -11,9 +11,7 @@ from sklearn.utils._param_validation import Interval
 
 from cvxnn.estimators.base import (
     N_PATTERNS,
-    Classification,
     NetworkEstimator,
-    Regression,
     Seed,
     Watch,
     public,
@@ -24,6 +22,7 @@ from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import largest_strength
 from cvxnn.estimators.posing import Fit
 from cvxnn.estimators.targets import ClassWeight
+from cvxnn.estimators.tasks import Classification, Regression
 from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
 from cvxnn.solvers.base import Solver

@@ -26,7 +26,8 @@ from cvxnn.networks import SomeNetwork
 from cvxnn.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
-    from cvxnn.estimators.base import Classification, NetworkEstimator
+    from cvxnn.estimators.base import NetworkEstimator
+    from cvxnn.estimators.tasks import Classification
 
 ClassWeight: TypeAlias = Mapping[object, float] | Literal["balanced"] | None
 

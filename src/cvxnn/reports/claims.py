@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 
 from cvxnn.certificates import Certificate
-from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.generating import found_no_more
+from cvxnn.estimators.tasks import Classification
 from cvxnn.networks import GatedReLUNetwork
 from cvxnn.reports.numbers import at_most, bounds, count, gap, number
 from cvxnn.reports.program import Program, has_members, loss_name

@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike
 import cvxnn
 from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate
-from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.estimators.targets import targets_of
+from cvxnn.estimators.tasks import Classification
 from cvxnn.generation.rounds import Round
 from cvxnn.reports import importance, measures
 from cvxnn.reports.claims import Claims, claims_of, is_gated

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cvxnn.arrays import Matrix
-from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.rows import Scaling
 from cvxnn.estimators.targets import predicted_classes, targets_of
+from cvxnn.estimators.tasks import Classification
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
 from cvxnn.patterns import activation_bits
 from cvxnn.reports.measures import SEED, log_loss, some_rows

@@ -17,8 +17,9 @@ from sklearn.utils.validation import (
 )
 
 from cvxnn.arrays import Matrix
-from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.targets import log_probabilities, predicted_classes
+from cvxnn.estimators.tasks import Classification
 from cvxnn.threads import cached_property
 
 

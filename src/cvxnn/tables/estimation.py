@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike
 from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 
 from cvxnn import estimators
-from cvxnn.estimators.base import Classification, NetworkEstimator, unread_parameters
+from cvxnn.estimators.base import NetworkEstimator, unread_parameters
+from cvxnn.estimators.tasks import Classification
 from cvxnn.tables.preparation import TASKS, Part
 from cvxnn.validation import suggest
 

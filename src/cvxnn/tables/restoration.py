@@ -14,9 +14,10 @@ from cvxnn import estimators
 from cvxnn.bits import Bits
 from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate, Multipliers
-from cvxnn.estimators.base import Classification, NetworkEstimator
+from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.components import Components
 from cvxnn.estimators.rows import Numbers, Scaling
+from cvxnn.estimators.tasks import Classification
 from cvxnn.modelfile import Content
 from cvxnn.tables.description import PROOF
 from cvxnn.tables.encoding import Encoder
