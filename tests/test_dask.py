@@ -15,6 +15,7 @@ from extras import required
 
 required("torch")
 required("distributed")
+dask = required("dask")
 da = required("dask.array")
 pd = required("pandas")
 dd = required("dask.dataframe")
@@ -25,6 +26,7 @@ from cvxnn.dask import (  # noqa: E402
     DaskGatedReLUClassifier,
     DaskGatedReLURegressor,
 )
+from cvxnn.dask.estimators import _as_array, _parts  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of workers that are killed
 N, D = 900, 4
@@ -99,6 +101,22 @@ def test_a_regressor_takes_dataframes_with_empty_parts(client):
     )
     with pytest.raises(ValueError, match=r"a, b, c, d are expected"):
         there.predict(parts[list("abdc")])
+
+
+def test_parquet_files_are_parts_whatever_columns_are_asked_for(tmp_path):
+    X, y = data(90)
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(target=y)
+    for k in range(3):
+        frame[k * 30 : (k + 1) * 30].to_parquet(tmp_path / f"{k}.parquet")
+    rows = dd.read_parquet(str(tmp_path / "*.parquet"))
+    features, target = rows[list("abcd")], rows["target"]
+    parts = [
+        (len(X), len(y))
+        for X, y in dask.compute(*((X, y) for X, y, _ in _parts(features, target, None)))
+    ]
+    assert parts == [(30, 30)] * 3
+    assert _as_array(features).numblocks == (3, 1)
+    assert _as_array(target).numblocks == (3,)
 
 
 def test_parameters_and_errors_are_those_of_users(client):

@@ -289,7 +289,16 @@ def _rows_of(values: Any, name: str) -> list[Any]:
             values = values.rechunk({1: -1})
     elif getattr(values, "ndim", 2) > 2:
         raise ValueError(f"{name} must have one row for each sample, got {values.ndim} dimensions")
-    return list(np.ravel(np.array(values.to_delayed(), dtype=object)))
+    with _parts_kept():
+        return list(np.ravel(np.array(values.to_delayed(), dtype=object)))
+
+
+def _parts_kept() -> Any:
+    """Keeps Dask from reading several Parquet files as one part where few columns are asked for: y
+    would have fewer parts than X."""
+    import dask
+
+    return dask.config.set({"optimization.tune.active": False})
 
 
 def _names(X: Any) -> list[Any] | None:
@@ -299,7 +308,8 @@ def _names(X: Any) -> list[Any] | None:
 
 def _as_array(values: Any) -> Any:
     """A Dask array of a collection."""
-    array = values.to_dask_array() if hasattr(values, "to_dask_array") else values
+    with _parts_kept():
+        array = values.to_dask_array() if hasattr(values, "to_dask_array") else values
     if array.ndim == 2 and array.numblocks[1] > 1:
         return array.rechunk({1: -1})
     return array
