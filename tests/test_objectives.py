@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import cvxnn
+from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.tables import model as models
 from cvxnn.tables.objectives import objective_above
-from cvxnn.verification.programs import network_value
+from cvxnn.verification.programs import Program, Scales, network_value
 
 
 def table_of(trial):
@@ -63,3 +64,77 @@ def test_what_floating_point_has_no_room_for_is_computed_exactly(monkeypatch):
     monkeypatch.setattr(models, "MOST_EXACT", 0)
     monkeypatch.setattr(models, "objective_above", lambda *arguments: np.inf)
     assert cvxnn.Model.fit(table, "y", **settings).certificate.objective == exactly
+
+
+def program_of(X, mask, **settings):
+    n = len(X)
+    Y = np.random.default_rng(1).standard_normal((n, 1))
+    settings = {"weight": np.full(n, 1 / n), "lam": 1.0, "loss": "squared"} | settings
+    return Program(X=np.hstack([X, np.ones((n, 1))]), mask=mask, Y=Y, scope="", **settings)
+
+
+def relu_network(first, second):
+    W1, W2 = np.array(first), np.array(second)[:, None]
+    return ReLUNetwork(W1=W1, W2=W2, b1=np.zeros(2), b2=np.zeros(1))
+
+
+def small_rows():
+    return np.random.default_rng(0).standard_normal((20, 2))
+
+
+@pytest.mark.parametrize("spread", [1e-290, 1e-170, 1e-150, 1e150])
+def test_sizes_of_neurons_whose_squares_are_out_of_range(spread):
+    network = relu_network([[1.0, 2.0], [-1.0, 0.5]], [1.0, -1.0])
+    scales = Scales(np.zeros(2), np.full(2, spread), np.zeros(1), np.full(1, spread))
+    program = program_of(small_rows(), np.ones((20, 1), dtype=bool))
+    exact = network_value(network, program, scales).objective
+    assert exact <= objective_above(network, program, scales) <= exact * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("factor", [1 - 9e-10, 1 + 9e-10, 1 + 1e-15])
+def test_row_weights_count_as_they_are(factor):
+    network = relu_network([[1.0, 2.0], [-1.0, 0.5]], [1.0, -1.0])
+    scales = Scales(np.zeros(2), np.ones(2), np.zeros(1), np.ones(1))
+    weight, mask = np.full(20, factor / 20), np.ones((20, 1), dtype=bool)
+    program = program_of(small_rows(), mask, weight=weight, lam=1e-8)
+    exact = network_value(network, program, scales).objective
+    assert exact <= objective_above(network, program, scales) <= exact * (1 + 1e-11)
+
+
+@pytest.mark.parametrize("size", [1e100, 1e150, 1e200])
+def test_neurons_of_very_different_sizes_get_a_good_bound_or_none(size):
+    network = relu_network([[size, 0.0], [0.0, 1e-120]], [1 / size, 1e120])
+    scales = Scales(np.zeros(2), np.ones(2), np.zeros(1), np.ones(1))
+    program = program_of(small_rows(), np.ones((20, 1), dtype=bool), lam=1e-3)
+    exact = network_value(network, program, scales).objective
+    with np.errstate(all="ignore"):
+        found = objective_above(network, program, scales)
+    assert exact <= found
+    assert found <= exact * (1 + 1e-8) or found == np.inf
+    assert (found == np.inf) == (size > 1e100)
+
+
+def test_gates_that_go_through_a_row_choose_the_pattern_that_a_check_chooses():
+    unlike = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        X, mean, spread = rng.standard_normal((12, 1)), rng.standard_normal(1), rng.random(1)
+        gates = rng.standard_normal((1, 1))
+        bias = -(gates[0] * spread * X[3] + gates[0] * mean)
+        on = (X[3] < X) == (gates[0] > 0)
+        mask = np.hstack([on, on])
+        mask[3] = True, False  # both match up to rounding
+        network = GatedReLUNetwork(
+            W1=np.ones((1, 1)),
+            W2=np.ones((1, 1)),
+            b1=np.full(1, 3.0),
+            b2=np.zeros(1),
+            gates=gates,
+            gate_bias=bias,
+        )
+        program, scales = program_of(X, mask), Scales(mean, spread, np.zeros(1), np.ones(1))
+        exact = network_value(network, program, scales).objective
+        assert exact <= objective_above(network, program, scales) <= exact * (1 + 1e-11)
+        heights = X @ (gates * spread).T + (gates[0] * mean + bias)
+        unlike += not heights[3, 0]
+    assert unlike > 10  # of which floating point alone says nothing

@@ -477,7 +477,7 @@ class Model:
         found = math.inf
         if len(posed.rows) * self.network.n_neurons > MOST_EXACT:
             found = objective_above(self.network, posed.program, posed.scales)
-        if not math.isfinite(found):  # few rows, or numbers that floating point has no room for
+        if not math.isfinite(found):  # few rows, or numbers that floating point cannot bound well
             found = network_value(self.network, posed.program, posed.scales).objective
         objective = max(found, claim.lower_bound) * (1 + MARGIN)
         own = objective if posed.program.cones else None

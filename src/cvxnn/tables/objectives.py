@@ -7,19 +7,25 @@ than training where rows are many, and a claim needs only a number that is not b
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cvxnn.losses import make_loss
 from cvxnn.networks import GatedReLUNetwork, TwoLayerNetwork
-from cvxnn.rounding import UNIT, Ball, slack, up
+from cvxnn.rounding import UNIT, Ball, gradual_underflow, slack, up
 from cvxnn.verification.exact import Exact
 from cvxnn.verification.programs import Program, Scales, for_scaled_rows, wrong_rows
 
+COST = 1e-9  # of a claim that is made in floating point
 _ENTRIES = 2**22  # of pre-activations held at a time
 
 
 def objective_above(network: TwoLayerNetwork, program: Program, scales: Scales) -> float:
-    """Not below the objective of a network in a program of scaled rows."""
+    """Not below the objective of a network in a program of scaled rows; infinite where floating
+    point has no room for it, or rounding may cost more than a share of COST."""
+    if not gradual_underflow():
+        return np.inf
     first, shift = (_nearest(part) for part in for_scaled_rows(network.W1, network.b1, scales))
     offset = -Exact.of(scales.target_mean)
     if network.b2 is not None:
@@ -35,24 +41,30 @@ def objective_above(network: TwoLayerNetwork, program: Program, scales: Scales) 
         outputs = _affine(hidden, Ball(network.W2.T), Ball(np.zeros(len(offset.ints))))
         scaled = (outputs + _nearest(offset)) / scales.target_spread
         mid[rows], rad[rows] = scaled.mid, scaled.rad
-    loss = make_loss(
-        program.loss,
-        program.Y,
-        sample_weight=program.weight,
-        huber_delta=program.delta if program.loss == "huber" else None,
-    )
-    d = first.mid.shape[1]
-    squares = (first.mid**2).sum(axis=1) + shift.mid**2
-    second = np.abs(network.W2 / scales.target_spread).sum(axis=1)
-    sizes = up(np.sqrt(squares) * second, d + network.n_outputs + 12)
-    decay = up(program.lam * float(sizes.sum()), network.n_neurons + 4)
-    return up(loss.value_above(Ball(mid, rad)) + decay, 2)
+    delta = program.delta if program.loss == "huber" else None
+    loss: Any = make_loss(program.loss, program.Y, huber_delta=delta)
+    loss = loss.with_rows(program.Y, program.weight[:, None])  # which sum to 1 up to rounding
+    second = up(np.abs(network.W2 / scales.target_spread).sum(axis=1), network.n_outputs + 1)
+    sizes = up(_norms_above(first, shift) * second, 1)
+    decay = up(program.lam * float(sizes.sum()), network.n_neurons + 1)
+    found, at_least = (loss.value_above(Ball(mid, part)) + decay for part in (rad, 0 * rad))
+    return up(found, 2) if found <= (1 + COST) * at_least else np.inf
 
 
 def _nearest(numbers: Exact) -> Ball:
-    """Exact numbers as doubles, which are the nearest ones but for underflow."""
+    """Exact numbers as doubles, which are the nearest ones but for underflow, and for what is below
+    2^-890 of the largest."""
     mid = numbers.floats()
-    return Ball(mid, 2 * UNIT * np.abs(mid) + 1e-300)
+    lost = 2.0**-890 * np.max(np.abs(mid), initial=0.0) + 2.0**-1070
+    return Ball(mid, 2 * UNIT * np.abs(mid) + lost)
+
+
+def _norms_above(weights: Ball, shift: Ball) -> np.ndarray:
+    """The norms of neurons, each in a unit of its own size, so that no square is out of range."""
+    sizes = np.column_stack([weights.magnitude(), shift.magnitude()])
+    units = np.ldexp(1.0, np.frexp(sizes.max(axis=1))[1])
+    squares = (sizes / units[:, None]) ** 2
+    return up(np.sqrt(squares.sum(axis=1)) * units, sizes.shape[1] + 3)
 
 
 def _affine(X: np.ndarray | Ball, W: Ball, b: Ball) -> Ball:
@@ -73,16 +85,19 @@ def _pieces(n: int, width: int) -> list[slice]:
 
 
 def _gated_bits(network: GatedReLUNetwork, program: Program, scales: Scales) -> np.ndarray:
-    """Where gated neurons are on: as `verification.programs` decides it, by heights in floating
-    point."""
-    gates, shift = (
-        part.floats() for part in for_scaled_rows(network.gates.T, network.gate_bias, scales)
-    )
+    """Where gated neurons are on: as `verification.programs` decides it. Rows with a height whose
+    sign floating point does not tell have theirs computed exactly."""
+    exact = for_scaled_rows(network.gates.T, network.gate_bias, scales)
+    gates, shift = (_nearest(part) for part in exact)
     wrong = np.zeros((network.n_neurons, program.mask.shape[1]))
     unlike, bits = wrong.copy(), np.zeros((len(program.X), network.n_neurons), dtype=bool)
     for rows in _pieces(len(program.X), network.n_neurons + program.mask.shape[1]):
-        heights = program.X[rows, : gates.shape[1]] @ gates.T + shift
-        wrong += wrong_rows(program, rows, heights, gates, shift)
+        X = program.X[rows, : gates.mid.shape[1]]
+        found = _affine(X, gates, shift)
+        heights, unsure = found.mid, np.any(~(np.abs(found.mid) > found.rad), axis=1)
+        if np.any(unsure):
+            heights[unsure] = (Exact.of(X[unsure]) @ exact[0].T + exact[1]).floats()
+        wrong += wrong_rows(program, rows, heights, gates.mid, shift.mid)
         bits[rows] = heights > 0 if network.strict else heights >= 0
         on, mask = bits[rows].astype(np.float64), program.mask[rows]
         unlike += on.T @ ~mask + (1 - on).T @ mask
