@@ -202,10 +202,12 @@ def kind(help: str) -> Callable[[Decorated], Decorated]:
 
 
 def _device(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    from cvxnn.devices import find_device
+    if value is None:
+        return None
+    from cvxnn.devices import find_device  # not for nothing: it takes a second to import
 
     try:
-        return None if value is None else find_device(value).name
+        return find_device(value).name
     except (ImportError, ValueError) as error:
         raise click.BadParameter(str(error).replace("`device`", "--device")) from error
 
