@@ -29,6 +29,7 @@ from cvxnn.cones.projection import ActiveRows
 from cvxnn.networks import ReLUNetwork
 from cvxnn.penalties import NeuronGroups, make_penalty
 from cvxnn.problems import CGReLU, CReLU
+from cvxnn.ranks import ALONE
 from cvxnn.smooth import Point, Smooth
 from cvxnn.solvers.base import StalledError
 from cvxnn.solvers.results import Solution
@@ -308,6 +309,7 @@ class Shortage(Smooth):
         self.penalty = make_penalty(NeuronGroups(), rho)
 
     affine_gradient = False
+    across = ALONE
 
     @property
     def smooth(self) -> Shortage:

@@ -18,6 +18,7 @@ import numpy as np
 from cvxnn.arrays import Array, double
 from cvxnn.losses import Loss
 from cvxnn.operators.base import Operator
+from cvxnn.ranks import Ranks
 
 REFERENCE_USES = 100  # products in single precision between two in double, which cost more
 
@@ -61,15 +62,21 @@ class Smooth:
         return self.loss.bregman(new.fit, old.fit)
 
     @property
+    def across(self) -> Ranks:
+        """The processes that the rows are spread over."""
+        return self.operator.base.across
+
+    @property
     def is_sharded(self) -> bool:
         """Whether predictions are those of some rows only."""
-        return self.operator.base.across.size > 1
+        return self.across.size > 1
 
     def agree(self, *numbers: float) -> tuple[float, ...]:
         """Numbers that decisions depend on, as rank 0 has them: other machines may round them
         differently."""
-        across = self.operator.base.across
-        return numbers if across.size == 1 else tuple(across.agree(np.array(numbers)).tolist())
+        if not self.is_sharded:
+            return numbers
+        return tuple(self.across.agree(np.array(numbers)).tolist())
 
     def extrapolate(self, new: Point, old: Point, momentum: float) -> Point:
         """new + momentum (new - old)."""
