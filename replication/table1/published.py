@@ -55,6 +55,7 @@ class Shortage(Smooth):
     """weight/2 sum_i ||(b_i - X~_i w_i)_+||^2, with rho sum_i ||w_i|| beside it."""
 
     affine_gradient = False
+    across = ALONE
 
     def __init__(self, X: np.ndarray, blocks: Blocks, weight: float) -> None:
         self.X, self.signs, self.weight = X, blocks.signs, weight
