@@ -478,8 +478,8 @@ def test_the_same_program_whatever_computes_means(tmp_path, monkeypatch):
     before = fitted.verify(table())
     honest_of = Scaling.of.__func__
 
-    def rounded_differently(cls, X, weight, centre):
-        found = honest_of(cls, X, weight, centre)
+    def rounded_differently(cls, X, weight, centre, across):
+        found = honest_of(cls, X, weight, centre, across)
         return cls(found.mean * (1 + 3e-16), found.spread * (1 - 3e-16))
 
     monkeypatch.setattr(Scaling, "of", classmethod(rounded_differently))

@@ -15,7 +15,7 @@ from cvxnn.kernels import native
 from cvxnn.solvers.base import Iterate, Working
 from cvxnn.solvers.newton import method as newton
 from cvxnn.solvers.newton import systems
-from cvxnn.solvers.newton.blocks import ConeBlocks, GatedBlocks, make_blocks
+from cvxnn.solvers.newton.blocks import FIRST_LIMIT, ConeBlocks, GatedBlocks, make_blocks
 from extras import required
 
 TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
@@ -638,7 +638,7 @@ def test_a_cold_start_shortens_no_block_that_it_will_not_look_at():
     exact = np.linalg.norm(problem.cones.project(np.concatenate([-G, G]), pattern)[0], axis=1)
     assert np.all(found >= exact * (1 - 1e-12))
     assert np.isclose(found[exact.argmax()], cvxnn.lambda_max(problem), rtol=1e-9)
-    first = ConeBlocks.continuation * exact.max()
+    first = FIRST_LIMIT * exact.max()
     assert np.all(found[exact <= 0.8 * first] <= first)
     assert np.count_nonzero(found > 1.1 * exact) > 5  # more than that was not asked for
 

@@ -71,7 +71,8 @@ def small_problem():
 
 def holds_arrays(cls):
     names = ("ndarray", "Array", "ConvexProblem", "Patterns", "Solution")
-    return any(name in str(f.type) for f in dataclasses.fields(cls) for name in names)
+    fields = [field for field in dataclasses.fields(cls) if field.compare]
+    return any(name in str(field.type) for field in fields for name in names)
 
 
 @needs("onnx", "torch")  # it imports every module

@@ -365,9 +365,9 @@ def test_what_needs_the_rows_says_so():
     with pytest.raises(ValueError, match=r"rows in a file.*use one of: rfista"):
         cvxnn.solve(file, "newton")
     S, y = StoredRows.from_array(rows()), targets(rows())
-    with pytest.raises(TypeError, match="C-ReLU needs its rows in memory"):
+    with pytest.raises(TypeError, match="C-ReLU needs its rows in the memory of one process"):
         cvxnn.CReLU(S, y, file.patterns, 1e-2)
-    with pytest.raises(TypeError, match="C-ReLU needs its rows in memory"):
+    with pytest.raises(TypeError, match="C-ReLU needs its rows in the memory of one process"):
         cvxnn.CReLU.from_gated(file)
     with pytest.raises(TypeError, match="active_share"):
         cvxnn.sample_patterns(S, 5, active_share=0.3)

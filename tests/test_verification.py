@@ -548,6 +548,7 @@ def test_only_containers_and_checks_are_imported():
         ("solvers.results", "Solution"),
         ("validation", "check_array"),
         ("validation", "check_problem"),
+        ("validation", "check_whole"),
     }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 import cvxnn
 from cvxnn.penalties import NeuronGroups, make_penalty
+from cvxnn.ranks import ALONE
 from cvxnn.smooth import Point, Smooth
 from cvxnn.solvers.base import StalledError
 from cvxnn.solvers.rfista import RFISTA

@@ -67,7 +67,7 @@ class Classification(ClassifierMixin, NetworkEstimator):
     }
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:
-        shape = np.shape(y)
+        shape = np.asarray(y).shape
         if len(shape) == 2 and shape[1] > 1:
             raise ValueError(
                 f"y should be a 1d array, got an array of shape {shape} instead: a row has one "

@@ -143,14 +143,14 @@ def make_data(
     sample_weight: ArrayLike | None,
 ) -> ProblemData:
     """The data of a problem, checked. The size is checked before anything large is made."""
+    bias, normalize = check_flag(bias, "bias"), check_flag(normalize, "normalize")
+    output_bias = check_flag(output_bias, "output_bias")
     X, across = taken_apart(X)
     _check_has_float64(X)
     with failing_together(across):
         Y, flat_targets = check_targets(Y, X, empty=across.size > 1)
         check_patterns(patterns).check_belong_to(X)
         check_size(X, len(patterns), cones=False, copies=bias + normalize)
-    bias, normalize = check_flag(bias, "bias"), check_flag(normalize, "normalize")
-    output_bias = check_flag(output_bias, "output_bias")
     bound = make_loss(loss, Y, sample_weight=sample_weight, intercept=output_bias, across=across)
     X, column_scale = design_matrix(X, bias, normalize, across)
     operator = expanded_matrix(X, patterns.bits)

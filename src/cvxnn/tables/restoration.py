@@ -120,6 +120,7 @@ def _restored_estimator(
         bound_=Bound.of_certificate(certificate),
         alpha_=check_number(fitted["alpha"], "alpha", minimum=0),
         column_factors_=content.arrays.get("column_factors"),
+        categories_=None,  # the encoder of tables has its own
         lambda_max_=check_number(fitted["lambda_max"], "lambda_max", minimum=0),
         converged_=check_flag(fitted["converged"], "converged"),
         n_iter_=check_integer(fitted["n_iter"], "n_iter", minimum=0),
