@@ -23,7 +23,7 @@ _NAMES = """X W1 b1 W2 b2 gates gate_bias zero halves pre product gate on hidden
 NAMES = frozenset(_NAMES.split())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Before:
     """What stands before a network: its own inputs, and nodes that make the features "X"."""
 
