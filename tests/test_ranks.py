@@ -457,15 +457,82 @@ def refusals(ranks):
 
 
 def test_an_error_of_one_process_is_one_of_all(processes):
-    first, second = processes.run(unlucky, 2)
-    assert (first, second) == (("ValueError", True), (OtherRankError.__name__, True))
+    for what, said in (
+        ("X", "row 7, column 2"),
+        ("rows", "must be 2-dimensional"),
+        ("weight", "sample_weight must be positive"),
+        ("logistic", "must hold -1 and 1"),
+        ("softmax", "rows of probabilities"),
+    ):
+        first, second = processes.run(unlucky, 2, what)
+        assert (first[0], second[0]) == ("ValueError", OtherRankError.__name__)
+        assert said in first[1]
+        assert said in second[1]
 
 
-def unlucky(ranks):
-    X, _ = mine(ranks, (0, 100, N), *data("squared"))
+def unlucky(ranks, what):
+    """Rank 0 has something wrong."""
+    loss = what if what in ("logistic", "softmax") else "squared"
+    X, Y = mine(ranks, (0, 100, N), *data(loss))
+    weight = np.ones(len(X))
     if ranks.rank == 0:
-        X[7, 2] = np.nan
+        if what == "X":
+            X[7, 2] = np.nan
+        elif what == "rows":
+            X = X[0]
+        elif what == "weight":
+            weight[3] = -1.0
+        else:
+            Y[5] = 7.0
     try:
-        cvxnn.sample_patterns(cvxnn.ShardedRows(X, ranks), P)
+        rows = cvxnn.ShardedRows(X, ranks)
+        patterns = cvxnn.sample_patterns(rows, P)
+        cvxnn.CGReLU(rows, Y, patterns, 0.1, loss=loss, sample_weight=weight)
     except Exception as error:
-        return type(error).__name__, "row 7, column 2" in str(error)
+        return type(error).__name__, str(error)
+
+
+def test_targets_with_different_numbers_of_columns_are_refused(processes):
+    assert all("Y has different numbers of columns" in text for text in processes.run(wider, 2))
+
+
+def wider(ranks):
+    X, Y = mine(ranks, (0, 100, N), *data("squared"))
+    rows = cvxnn.ShardedRows(X, ranks)
+    patterns = cvxnn.sample_patterns(rows, P)
+    try:
+        cvxnn.CGReLU(rows, np.hstack([Y] * (1 + ranks.rank)), patterns, 0.1)
+    except ValueError as error:
+        return str(error)
+
+
+def test_rows_have_one_dtype_and_all_processes_the_same_weights(processes):
+    """Also where a process without rows has another one."""
+    for cut, single, expected in (
+        ((0, 100, N), (False, True), "float64"),
+        ((0, 100, N), (True, True), "float32"),
+        ((0, 0, N), (False, True), "float32"),
+    ):
+        (dtype, first), (other, second) = processes.run(mixed, 2, cut, single)
+        assert dtype == other == expected
+        assert_array_equal(first, second)
+
+
+def mixed(ranks, cut, single):
+    X, Y = mine(ranks, cut, *data("squared"))
+    rows = cvxnn.ShardedRows(X.astype(np.float32) if single[ranks.rank] else X, ranks)
+    problem = cvxnn.CGReLU(rows, Y, cvxnn.sample_patterns(rows, P, random_state=0), 0.01)
+    return str(rows.dtype), np.asarray(cvxnn.solve(problem, "rfista", tol=1e-3).weights)
+
+
+def test_what_is_no_number_on_one_process_has_no_exact_sum_on_any(processes):
+    for value in (math.inf, -math.inf, math.nan, 1.5e308):
+        assert processes.run(no_sum, 2, value) == [True, True]
+
+
+def no_sum(ranks, value):
+    try:
+        exact_sum(np.array([1.0, value, value] if ranks.rank else [1.0]), ranks)
+    except OverflowError:
+        return True
+    return False

@@ -226,7 +226,9 @@ def exact_sum(values: np.ndarray, across: Ranks) -> float:
 
 
 def _parts(values: np.ndarray) -> list[float]:
-    """A few doubles with exactly the same sum; infinity if that is out of range."""
+    """A few doubles with exactly the same sum; infinity if that is out of range, or no number."""
+    if not np.all(np.isfinite(values)):
+        return [math.inf]
     parts: list[float] = []
     try:
         while (left := math.fsum(chain(values, (-part for part in parts)))) != 0:

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from cvxnn.ranks import ALONE, Ranks, TorchRanks
+from cvxnn.ranks import ALONE, Ranks, TorchRanks, failing_together
 from cvxnn.stored import is_stored
 
 
@@ -18,7 +18,8 @@ class ShardedRows:
 
     Parameters
     ----------
-    rows : (n, d), an array or `StoredRows`, of float32 or float64 numbers.
+    rows : (n, d), an array or `StoredRows`, of float32 or float64 numbers; arrays become float64
+        where other processes have that.
     ranks : the group of processes; by default that of `torch.distributed`.
     """
 
@@ -27,11 +28,26 @@ class ShardedRows:
     def __init__(self, rows: Any, ranks: Ranks | None = None) -> None:
         self.local: Any = rows if is_stored(rows) else np.asarray(rows)
         self.ranks: Ranks = TorchRanks() if ranks is None else ranks
-        if self.local.ndim != 2:
-            raise ValueError(f"rows must be 2-dimensional, got shape {self.local.shape}")
+        with failing_together(self.ranks):
+            if self.local.ndim != 2:
+                raise ValueError(f"rows must be 2-dimensional, got shape {self.local.shape}")
         widths = self.ranks.gather(self.local.shape[1])
         if len(set(widths)) > 1:
             raise ValueError(f"rows have different numbers of columns by process: {widths}")
+        self._to_one_dtype()
+
+    def _to_one_dtype(self) -> None:
+        """Weights have that of the rows, so that a certificate is about the same on all ranks."""
+        dtypes = self.ranks.gather(str(self.local.dtype) if len(self.local) else "none")
+        single, stored = not set(dtypes) - {"float32", "none"}, is_stored(self.local)
+        with failing_together(self.ranks):
+            if stored and (self.local.dtype == np.float32) != single:
+                raise ValueError(
+                    f"rows have different dtypes by process: {dtypes}; those in files stay as "
+                    "they are, so make the others the same"
+                )
+        if not stored and (not len(self.local) or (self.local.dtype == np.float32 and not single)):
+            self.local = self.local.astype(np.float32 if single else np.float64)
 
     @property
     def shape(self) -> tuple[int, int]:

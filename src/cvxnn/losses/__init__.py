@@ -38,7 +38,7 @@ from cvxnn.losses.choices import LOSSES, Huber, Logistic, LossChoice, Softmax, S
 from cvxnn.losses.intercepts import WithIntercept
 from cvxnn.losses.likelihoods import LogisticLoss, SoftmaxLoss
 from cvxnn.losses.squared import HUBER_DELTA, HuberLoss, SquaredLoss
-from cvxnn.ranks import ALONE, Ranks
+from cvxnn.ranks import ALONE, Ranks, failing_together
 from cvxnn.validation import (
     check_choice,
     check_number,
@@ -94,11 +94,12 @@ def make_loss(
     """The loss for targets Y (n, C), weighted row by row, with an output bias that is chosen best
     for any prediction if `intercept` is set. Other ranks may have further rows."""
     choice = choose_loss(loss, huber_delta)
-    if sample_weight is not None:
-        sample_weight = check_vector(sample_weight, "sample_weight", Y.shape[0])
-        if not np.all(sample_weight > 0):
-            raise ValueError("sample_weight must be positive: drop rows of weight 0")
-    bound: Any = choice.bind(Y, sample_weight)
+    with failing_together(across):
+        if sample_weight is not None:
+            sample_weight = check_vector(sample_weight, "sample_weight", Y.shape[0])
+            if not np.all(sample_weight > 0):
+                raise ValueError("sample_weight must be positive: drop rows of weight 0")
+        bound: Any = choice.bind(Y, sample_weight)
     if across.size > 1:
         bound = _over_ranks(bound, choice, sample_weight, across)
     bound.check_targets(intercept)

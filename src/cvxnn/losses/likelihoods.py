@@ -10,7 +10,7 @@ from cvxnn import rounding
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, to_numpy
 from cvxnn.kernels import native
 from cvxnn.losses.base import BALANCED, Minimum, Root, WeightedLoss, column_roots
-from cvxnn.ranks import exact_sum, first_largest
+from cvxnn.ranks import exact_sum, failing_together, first_largest
 from cvxnn.rounding import UNIT, Ball, depth, down, total_below, tree_sum, up
 
 
@@ -23,8 +23,9 @@ class LogisticLoss(WeightedLoss):
 
     def check_targets(self, intercept: bool) -> None:
         Y = to_numpy(self.Y)
-        if not np.all(np.abs(Y) == 1):
-            raise ValueError("Y must hold -1 and 1 for the logistic loss")
+        with failing_together(self.across):
+            if not np.all(np.abs(Y) == 1):
+                raise ValueError("Y must hold -1 and 1 for the logistic loss")
         if intercept and np.any(self.across.max(np.stack([_any(Y > 0), _any(Y < 0)])) == 0):
             raise ValueError("Y has one class only: with an intercept, no finite model is optimal")
 
@@ -140,12 +141,13 @@ class SoftmaxLoss(WeightedLoss):
 
     def check_targets(self, intercept: bool) -> None:
         Y = to_numpy(self.Y)
-        if Y.shape[1] < 2:
-            raise ValueError(
-                "Y must have a column for each class for the softmax loss, got one column"
-            )
-        if np.any(Y < 0) or not np.allclose(Y.sum(axis=1), 1.0, rtol=0, atol=1e-6):
-            raise ValueError("Y must hold rows of probabilities (one-hot) for the softmax loss")
+        with failing_together(self.across):
+            if Y.shape[1] < 2:
+                raise ValueError(
+                    "Y must have a column for each class for the softmax loss, got one column"
+                )
+            if np.any(Y < 0) or not np.allclose(Y.sum(axis=1), 1.0, rtol=0, atol=1e-6):
+                raise ValueError("Y must hold rows of probabilities (one-hot) for the softmax loss")
         if intercept and not np.all(self.across.max(_any(Y != 0))):
             raise ValueError(
                 "Y has a class that never occurs: with an intercept, no finite model is optimal"

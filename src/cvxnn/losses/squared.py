@@ -114,7 +114,8 @@ class SquaredLoss(WeightedLoss):
         slope = (point * targets).sum(axis=0).over(self.across)
         curvature = total_above((point * point / w).sum(axis=0).above(), self.across)
         if len(limit) == 1:
-            slope, curvature = slope.sum().reshape(1), np.atleast_1d(up(curvature.sum(), Y.size))
+            slope = slope.sum().reshape(1)
+            curvature = np.atleast_1d(up(curvature.sum(), Y.shape[1]))
         curvature = up(curvature + 2 * quadratic, 3)
         limit = np.minimum(limit, self._domain_below(point))
         rise = down(np.maximum(np.abs(slope.mid) - up(slope.rad + linear, 2), 0.0), 2)

@@ -151,6 +151,9 @@ def make_data(
         Y, flat_targets = check_targets(Y, X, empty=across.size > 1)
         check_patterns(patterns).check_belong_to(X)
         check_size(X, len(patterns), cones=False, copies=bias + normalize)
+    widths = across.gather(Y.shape[1])
+    if len(set(widths)) > 1:
+        raise ValueError(f"Y has different numbers of columns by process: {widths}")
     bound = make_loss(loss, Y, sample_weight=sample_weight, intercept=output_bias, across=across)
     X, column_scale = design_matrix(X, bias, normalize, across)
     operator = expanded_matrix(X, patterns.bits)
