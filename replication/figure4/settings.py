@@ -8,7 +8,7 @@ them; "full" are a few of these with all patterns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,32 +84,39 @@ def _programs(al_limit: float | None) -> Iterator[Piece]:
         limit = {"rfista": None if al_limit is None else LIMIT, "al": al_limit}[published]
         for name in collection():
             yield from _of_set("newton", EXACT, kind, name, LIMIT)
-            yield from _of_set(published, (published, options), kind, name, limit)
+            # the augmented Lagrangian mostly runs into its limit, so that a desk has half of them
+            lams = RIVAL_LAMBDAS if published == "al" and al_limit else LAMBDAS
+            yield from _of_set(published, (published, options), kind, name, limit, lams)
 
 
 def _of_set(
-    key: str, how: tuple[str, Row], kind: str, name: str, limit: float | None
+    key: str,
+    how: tuple[str, Row],
+    kind: str,
+    name: str,
+    limit: float | None,
+    lams: Sequence[float] = LAMBDAS,
 ) -> Iterator[Piece]:
-    """A method on the six programs of a set, in one piece or in six."""
+    """A method on the programs of a set, in one piece or in a piece for each strength."""
     solver, options = how
     size = _size(name) * PATTERNS[kind]
     cost = expected(key, kind, size, limit)
     whole = size < WHOLE[f"{key}/{kind}"]
-    groups = [LAMBDAS] if whole else [[lam] for lam in LAMBDAS]
-    for lams in groups:
-        end = "" if len(lams) > 1 else f"/{lams[0]:.3g}"
+    groups = [[*lams]] if whole else [[lam] for lam in lams]
+    for group in groups:
+        end = "" if len(group) > 1 else f"/{group[0]:.3g}"
         settings = {
             "part": "programs",
             "set": name,
             "kind": kind,
             "patterns": PATTERNS[kind],
             "seed": SEEDS[kind],
-            "lams": lams,
+            "lams": group,
             "solver": solver,
             "options": options,
             "max_seconds": limit,
         }
-        yield Piece(f"{key}/{kind}/{name}{end}", settings, cost * len(lams) / len(LAMBDAS))
+        yield Piece(f"{key}/{kind}/{name}{end}", settings, cost * len(group) / len(LAMBDAS))
 
 
 def expected(method: str, kind: str, size: float, limit: float | None) -> float:
