@@ -195,6 +195,13 @@ def fits(says, content, check=None, options="", command=FIT):
 # -- checks of answers
 
 
+def names_a_category(name):
+    def check(model):
+        assert name in model.encoder.features
+
+    return check
+
+
 def leaves_out(*names):
     def check(model):
         used = [column.name for column in model.encoder.columns]
@@ -409,7 +416,15 @@ TEXT = {
         "data.csv, row 3: column 'city' has 131,073 characters, and at most 131,072 are read",
         with_cell("city", 3, "x" * 131_073),
     ),
-    "text after a quote": fit_to("data.csv, row 3: ',' expected", with_cell("city", 3, '"Ro"me')),
+    "text after a quote": fit_to(
+        "data.csv, row 3: column 'city': 'me,no' follows a closing quote",
+        with_cell("city", 3, '"Ro"me'),
+    ),
+    "quotes inside of texts, written with a backslash": fits(
+        'quotes inside of texts are written as \\"',
+        text_of([[a, b, f'"the \\"{city}\\", by name"', label] for a, b, city, label in ROWS]),
+        names_a_category('city=the "Rome", by name'),
+    ),
     "no header, numbers": fit_to(
         "data.csv has no header: its first row holds numbers only", "1.5,2\n3,4\n5,6\n"
     ),
@@ -1062,8 +1077,8 @@ PYTHON = {
     "Model.fit(number)": Call(
         lambda: Model.fit(5, "label"),
         TypeError,
-        "a table is a frame of pandas, Polars or PyArrow, a cvxnn.Table, a dict of columns, a file "
-        "or an array of two dimensions, got int",
+        "a table is a frame of pandas, Polars or PyArrow, a cvxnn.Table, a dict of columns or of "
+        "the values of one row, a list of such rows, a file or an array of two dimensions, got int",
     ),
     "Model.fit(frame with lists)": Call(
         lambda: Model.fit(pd.DataFrame({"a": [[1], [2]], "label": ["x", "y"]}), "label"),
@@ -1110,10 +1125,12 @@ PYTHON = {
         lambda: read_table("nix.csv"), ValueError, "there is no file nix.csv"
     ),
     "Model.load of no file": Call(lambda: Model.load("nix.cvxnn"), FileNotFoundError, "nix.cvxnn"),
-    "NaN in X": Call(classifier(with_value(X, (3, 1), np.nan)), ValueError, "contains NaN"),
+    "NaN in X": Call(
+        classifier(with_value(X, (3, 1), np.nan)), ValueError, "missing values (NaN) in 1 (1)"
+    ),
     "infinity in X": Call(classifier(with_value(X, (3, 1), np.inf)), ValueError, "infinity"),
     "texts in X": Call(
-        classifier(X.astype(str).astype(object) + "x"), ValueError, "could not convert string"
+        classifier(X.astype(str).astype(object) + "x"), ValueError, "column 0 holds text such as"
     ),
     "complex numbers in X": Call(classifier(X + 1j), ValueError, "Complex data not supported"),
     "X of one dimension": Call(classifier(X[:, 0]), ValueError, "Expected 2D array, got 1D array"),
@@ -1130,12 +1147,43 @@ PYTHON = {
     ),
     "y is None": Call(classifier(X, None), ValueError, "y"),
     "NaN in y": Call(
-        regressor(X, with_value(NUMBERS, 3, np.nan)), ValueError, "Input y contains NaN"
+        regressor(X, with_value(NUMBERS, 3, np.nan)),
+        ValueError,
+        "y is missing (None or NaN) in 1 of 40 rows, the first is row 3 counted from 0",
+    ),
+    "None in labels": Call(
+        classifier(X, np.where(np.arange(N) < 2, None, y)),
+        ValueError,
+        "y is missing (None or NaN) in 2 of 40 rows, the first is row 0",
+    ),
+    "a date in X": Call(
+        classifier(np.full((N, 1), np.datetime64("2026-01-01"))), ValueError, "column 0 holds dates"
+    ),
+    "categorical_features of no column": Call(
+        classifier(categorical_features=[0, 9]),
+        ValueError,
+        "categorical_features: X has no column 9; its 2 columns have the places 0 to 1",
+    ),
+    "categorical_features by name, X without": Call(
+        classifier(categorical_features=["city"]),
+        ValueError,
+        "categorical_features names columns ('city'), but X has no names of columns",
+    ),
+    'categorical_features="city"': Call(
+        classifier(categorical_features="city"), ValueError, "for one column write ['city']"
+    ),
+    'categorical_features="auto" without folds': Call(
+        classifier(categorical_features="auto"), ValueError, "take ReLUClassifierCV, or a list"
+    ),
+    "categorical_features of Model.fit": Call(
+        model(categorical_features=["a"]), TypeError, "name columns of codes by categorical=[...]"
     ),
     "infinity in y": Call(
         regressor(X, with_value(NUMBERS, 3, np.inf)), ValueError, "Input y contains infinity"
     ),
-    "texts as numbers in y": Call(regressor(X, y), ValueError, "could not convert string to float"),
+    "texts as numbers in y": Call(
+        regressor(X, y), ValueError, "a regression predicts numbers, a classifier labels"
+    ),
     "fractions as classes": Call(
         classifier(X, NUMBERS), ValueError, "Unknown label type: continuous"
     ),
@@ -1196,7 +1244,7 @@ PYTHON = {
     "predict other columns": Call(
         fitted_predicts(X[:, :1]), ValueError, "X has 1 features, but ReLUClassifier is expecting 2"
     ),
-    "predict NaN": Call(fitted_predicts(X * np.nan), ValueError, "Input X contains NaN"),
+    "predict NaN": Call(fitted_predicts(X * np.nan), ValueError, "X has missing values (NaN)"),
     "predict a frame in another order": Call(
         frame_predicts, ValueError, "Feature names must be in the same order"
     ),

@@ -1,6 +1,7 @@
 """Columns of codes, one-hot encoded where that is said, or where the folds say so."""
 
 import pickle
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -139,16 +140,18 @@ def test_columns_are_given_by_place_name_or_mask():
     assert chosen_columns([2, 0, 2], 3, None) == [0, 2]
     wrong = {
         "is a mask of 2 columns, but X has 3": [True, False],
-        "X has no column z": ["z"],
-        "places from 0 to 2": [3],
+        "X has no column 'z'": ["z"],
+        "X has no column 3; its 3 columns": [3],
         "a list of columns": [[1]],
     }
     for message, given in wrong.items():
         with pytest.raises(ValueError, match=message):
             chosen_columns(given, 3, names)
-    with pytest.raises(ValueError, match="places from 0 to 2"):
+    with pytest.raises(
+        ValueError, match="X has no column -1; its 3 columns have the places 0 to 2"
+    ):
         chosen_columns([-1], 3, names)
-    with pytest.raises(ValueError, match="X has no column names"):
+    with pytest.raises(ValueError, match="X has no names of columns"):
         chosen_columns(["b"], 3, None)
 
 
@@ -168,10 +171,38 @@ def test_what_cannot_be_encoded_is_refused():
     X, y = _coded()
     with pytest.raises(ValueError, match="categorical_features needs a dense X"):
         cvxnn.GatedReLUClassifier(categorical_features=[1]).fit(csr_array(X), y)
-    with pytest.raises(ValueError, match="'categorical_features' parameter"):
+    with pytest.raises(ValueError, match="take GatedReLUClassifierCV, or a list of columns"):
         cvxnn.GatedReLUClassifier(categorical_features="auto").fit(X, y)  # folds have to decide
     sparse = cvxnn.GatedReLUClassifierCV(categorical_features="auto", **FEW_CV)
     assert sparse.fit(csr_array(X), y).categories_ is None
+
+
+@pytest.mark.skipif(pd is None, reason="needs pandas")
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["cod"], "no column 'cod'; did you mean 'code'? It has 'size', 'code', 'age'"),
+        (["size", "weight"], "no column 'weight'; it has 'size', 'code', 'age'"),
+        ([True, False], "a mask of 2 columns, but X has 3"),
+        ([1.5], "names of columns, a mask over all, or places from 0 to 2"),
+    ],
+)
+def test_messages_name_the_columns(given, message):
+    X, y = _coded()
+    frame = pd.DataFrame(X, columns=["size", "code", "age"])
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cvxnn.GatedReLUClassifier(categorical_features=given, **FEW).fit(frame, y)
+
+
+@pytest.mark.skipif(pd is None, reason="needs pandas")
+def test_columns_that_are_encoded_already_are_named_where_that_is_done():
+    encoder = cvxnn.TableEncoder().set_output(transform="pandas")
+    X, y = _coded()
+    frame = encoder.fit_transform(
+        pd.DataFrame({"city": np.where(y, "Rome", "Oslo"), "size": X[:, 0]})
+    )
+    with pytest.raises(ValueError, match=r"TableEncoder\(categorical=\['city'\]\)"):
+        cvxnn.GatedReLUClassifier(categorical_features=["city"], **FEW).fit(frame, y)
 
 
 def test_few_distinct_values_are_likely_codes():

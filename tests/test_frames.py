@@ -150,6 +150,60 @@ def test_what_is_no_table_is_refused(case):
 
 
 @needs("pandas")
+def test_one_row_is_a_dict_of_its_values():
+    rng = np.random.default_rng(0)
+    a, city = rng.standard_normal(N), rng.choice(["Rome", "Oslo"], N)
+    label = np.where(a + (city == "Rome") > 0.5, "yes", "no")
+    table = {"a": a, "city": city, "label": label}
+    model = cvxnn.Model.fit(table, "label", kind="gated", alpha=0.01, n_patterns=10)
+    expected = model.predict_proba(table)
+    one = model.predict_proba({"city": str(city[3]), "a": a[3]})
+    several = model.predict_proba([{"a": a[k], "city": city[k]} for k in range(5)])
+    np.testing.assert_allclose(one, expected[[3]], atol=1e-12)
+    np.testing.assert_allclose(several, expected[:5], atol=1e-12)
+    without = as_table([{"a": 1.0, "city": "Rome"}, {"a": 2.0}])
+    assert without.missing("city").tolist() == [False, True]
+    with pytest.raises(TableError, match="column 'a': one value, where other columns have several"):
+        as_table({"a": 1.0, "city": ["Rome", "Oslo"]})
+
+
+@needs("pandas")
+def test_a_series_is_no_row():
+    with pytest.raises(TypeError, match=r"pass frame.iloc\[\[0\]\]"):
+        as_table(pd.DataFrame({"a": [1.0]}).iloc[0])
+
+
+@needs("pandas", "polars")
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_estimators_name_the_columns_that_are_not_numbers(library):
+    frame = pd.DataFrame(
+        {
+            "a": np.arange(9.0),
+            "city": ["Rome", "Oslo", None] * 3,
+            "when": pd.date_range("2026-01-01", periods=9),
+        }
+    )
+    y = np.array([0, 1, 1] * 3)
+    frame = frame if library == "pandas" else pl.from_pandas(frame)
+    estimator = cvxnn.GatedReLUClassifier(n_patterns=5)
+    for names, reason in (
+        (
+            ["a", "city", "when"],
+            "'city' holds text such as 'Rome', column 'when' holds dates: cvxnn",
+        ),
+        (["when"], "column 'when' holds dates"),  # scikit-learn would take nanoseconds
+    ):
+        with pytest.raises(ValueError, match=reason):
+            estimator.fit(frame[names], y)
+    numbers = pd.DataFrame({"a": np.arange(9.0), "b": np.ones(9)})
+    gaps = numbers.mask(numbers < 2)
+    estimator.fit(numbers, y)
+    with pytest.raises(ValueError, match=r"missing values \(NaN\) in 'a' \(2\), 'b' \(9\): fill"):
+        estimator.predict(gaps)
+    with pytest.raises(ValueError, match="feature names"):
+        estimator.predict(frame[["a", "city"]] if library == "pandas" else numbers[["b", "a"]])
+
+
 def test_an_encoder_is_part_of_a_pipeline(tmp_path):
     frame = pd.DataFrame(values())
     X, y = frame.drop(columns="label"), frame["label"]

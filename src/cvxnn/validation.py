@@ -319,6 +319,15 @@ def _not_finite(name: str, value: float, place: str, count: int) -> ValueError:
     )
 
 
+def is_missing(value: Any) -> bool:
+    """Whether this is None, NaN, NaT or the NA of pandas, none of which equals itself."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return isinstance(value, float | np.floating) and value != value
+
+
 def same_library(a: Array, b: Array) -> bool:
     return array_namespace(a) is array_namespace(b)
 
@@ -345,6 +354,7 @@ __all__ = [
     "check_random_state",
     "check_targets",
     "check_vector",
+    "is_missing",
     "suggest",
 ]
 

@@ -337,7 +337,10 @@ def export(options: Options) -> Action:
     Example:
         cvxnn export model.cvxnn -o model.onnx
     """
-    if str(options["output"]).endswith(".safetensors"):
+    suffix = Path(str(options["output"] or "")).suffix.lower()
+    if suffix not in (".onnx", ".pt2", ".safetensors"):
+        raise click.UsageError("-o needs a name that ends in .onnx, .pt2 or .safetensors")
+    if suffix == ".safetensors":
         refuse_unread(
             "is for .onnx and .pt2; .safetensors holds what the model has", "dtype", "features"
         )

@@ -180,10 +180,8 @@ def prune(
     return 0
 
 
-def export(console: Console, model: Path, output: Path | None, dtype: str, features: bool) -> int:
-    suffix = "" if output is None else output.suffix.lower()
-    if output is None or suffix not in (".onnx", ".pt2", ".safetensors"):
-        raise Failure("-o needs a name that ends in .onnx, .pt2 or .safetensors", BAD_INPUT)
+def export(console: Console, model: Path, output: Path, dtype: str, features: bool) -> int:
+    suffix = output.suffix.lower()
     loaded = load_model(model)
     features = features or suffix == ".safetensors"
     _write_export(loaded, output, suffix, dtype, features)

@@ -36,9 +36,10 @@ from cvxnn.certificates import Certificate
 from cvxnn.checkpoints import Store
 from cvxnn.devices import find_device
 from cvxnn.digits import text_above
-from cvxnn.estimators.categories import Categories, Features, chosen_columns
+from cvxnn.estimators.categories import Categories, Features, check_automatic, chosen_columns
 from cvxnn.estimators.docs import describe
 from cvxnn.estimators.generating import fit_generated, neurons_of, time_for_a_fit, usable
+from cvxnn.estimators.given import check_targets_given, explaining
 from cvxnn.estimators.placement import place
 from cvxnn.estimators.posing import Fit, Member, Posed, Posing
 from cvxnn.estimators.rows import Rows
@@ -185,6 +186,7 @@ class NetworkEstimator(BaseEstimator):
     _problem: ClassVar[type[CReLU] | type[CGReLU]]
     # Rows that need no validation: those of a fold, which were validated with all the others.
     _validated_rows: Matrix | None = None
+    _compares_encodings: ClassVar[bool] = False  # what categorical_features="auto" asks for
     _start: Start | Units | None  # kept by warm_start, for the next fit
     _interrupted_at: ClassVar[float] = -math.inf  # the last fit of any estimator that was
 
@@ -227,7 +229,7 @@ class NetworkEstimator(BaseEstimator):
         "fit_intercept": ["boolean"],
         "scale": ["boolean"],
         "feature_scaling": [StrOptions({"unit", "learned"})],
-        "categorical_features": [None, "array-like"],
+        "categorical_features": [None, str, "array-like"],
         "n_components": [None, Interval(Integral, 1, None, closed="left")],
         "gates": [None, object],
         "solver": [str, object],
@@ -261,22 +263,25 @@ class NetworkEstimator(BaseEstimator):
         if is_sharded(X):
             return self._read_sharded(X, y, sample_weight)
         y, numeric = self._flattened(y), isinstance(self, RegressorMixin)
-        X = self._placed(X, y)
+        check_targets_given(y, numbers=numeric)
+        with explaining(X):
+            X = self._placed(X, y)
         if is_stored(X):
             data, self.n_features_in_ = check_features(X), X.shape[1]
             targets = _check_y(y, multi_output=True, y_numeric=numeric, estimator=self)
             check_consistent_length(X, targets)
         else:
-            data, targets = validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=np.float64,
-                multi_output=True,
-                y_numeric=numeric,
-                ensure_min_samples=2,
-            )
+            with explaining(X):
+                data, targets = validate_data(
+                    self,
+                    X,
+                    y,
+                    accept_sparse="csr",
+                    dtype=np.float64,
+                    multi_output=True,
+                    y_numeric=numeric,
+                    ensure_min_samples=2,
+                )
         weight = _check_sample_weight(sample_weight, data, ensure_non_negative=True)
         posing = Posing.of_fit(self, self._targets(targets, weight))
         posing = posing.with_categories(self._categories(data, weight))
@@ -285,7 +290,10 @@ class NetworkEstimator(BaseEstimator):
     def _categories(self, X: Any, weight: np.ndarray) -> Categories | None:
         """The columns that are said to hold codes."""
         given = self.categorical_features
-        if given is None or isinstance(given, str):  # which leaves it to cross-validation
+        if isinstance(given, str):
+            check_automatic(given, offered=self._compares_encodings, name=type(self).__name__)
+            return None  # cross-validation decides
+        if given is None:
             return None
         names = getattr(self, "feature_names_in_", None)
         columns = chosen_columns(given, X.shape[1], names)
@@ -301,6 +309,7 @@ class NetworkEstimator(BaseEstimator):
         with failing_together(X.ranks):
             rows, numeric = X.local, isinstance(self, RegressorMixin)
             y = self._flattened(y)
+            check_targets_given(y, numbers=numeric)
             check_consistent_length(rows, y)
             if len(X):
                 y = _check_y(y, multi_output=True, y_numeric=numeric, estimator=self)
@@ -368,7 +377,9 @@ class NetworkEstimator(BaseEstimator):
         if is_stored(X):
             X = check_features(X, self.n_features_in_)
         else:
-            X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+            _check_feature_names(self, X, reset=False)  # other columns come before their values
+            with explaining(X):
+                X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         categories = getattr(self, "categories_", None)  # those of tables have none
         if categories is not None:
             X = categories.encode(_dense(X))

@@ -7,6 +7,7 @@ would have another layer. `Categories.encode` is the way from raw rows to the ro
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -16,6 +17,10 @@ from numpy.typing import ArrayLike
 
 LEAST, MOST = 3, 10  # distinct values of a column that may hold codes; two need no encoding
 Features: TypeAlias = "str | ArrayLike | None"
+_NAMED = 10  # columns that a message names
+_ENCODED = (
+    "After a cvxnn.TableEncoder, which encodes texts itself, write TableEncoder(categorical=[{!r}])"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +75,21 @@ class Categories:
         return kept + [f"{raw[j]}={value:g}" for j, values in pairs for value in values]
 
 
+def check_automatic(given: str, *, offered: bool, name: str) -> None:
+    """Refuse a text in place of a list of columns, unless it is "auto" and that is offered."""
+    if given == "auto" and not offered:
+        raise ValueError(
+            "categorical_features='auto' compares encodings on folds, which "
+            f"{name} does not have: take {name}CV, or a list of columns"
+        )
+    if given != "auto":
+        auto = "'auto', or " if offered else ""
+        raise ValueError(
+            f"categorical_features must be {auto}a list of columns, not {given!r}: for one column "
+            f"write [{given!r}]"
+        )
+
+
 def chosen_columns(given: ArrayLike, n_features: int, names: Sequence[str] | None) -> list[int]:
     """The places of columns that are given by place, by name, or by a mask over all columns."""
     wanted = np.asarray(given)
@@ -84,16 +104,38 @@ def chosen_columns(given: ArrayLike, n_features: int, names: Sequence[str] | Non
             )
         return np.flatnonzero(wanted).tolist()
     if wanted.dtype.kind in "UO":
-        if names is None:
-            raise ValueError("categorical_features names columns, but X has no column names")
-        known = list(names)
-        missing = [str(name) for name in wanted if name not in known]
-        if missing:
-            raise ValueError(f"categorical_features: X has no column {', '.join(missing)}")
-        return sorted({known.index(name) for name in wanted})
-    if wanted.dtype.kind not in "iu" or wanted.min() < 0 or wanted.max() >= n_features:
+        return _named_columns(wanted.tolist(), n_features, names)
+    if wanted.dtype.kind not in "iu":
         raise ValueError(
             "categorical_features must be names of columns, a mask over all, or places from 0 to "
             f"{n_features - 1}, not {given!r}"
         )
+    outside = [place for place in wanted.tolist() if not 0 <= place < n_features]
+    if outside:
+        raise ValueError(
+            f"categorical_features: X has no column {', '.join(map(str, outside))}; its "
+            f"{n_features} columns have the places 0 to {n_features - 1}"
+        )
     return sorted(set(wanted.tolist()))
+
+
+def _named_columns(
+    wanted: Sequence[str], n_features: int, names: Sequence[str] | None
+) -> list[int]:
+    if names is None:
+        raise ValueError(
+            f"categorical_features names columns ({', '.join(map(repr, wanted))}), but X has no "
+            f"names of columns: give places from 0 to {n_features - 1}, or a DataFrame. "
+            + _ENCODED.format(wanted[0])
+        )
+    known = list(names)
+    missing = [name for name in wanted if name not in known]
+    if not missing:
+        return sorted({known.index(name) for name in wanted})
+    near = difflib.get_close_matches(str(missing[0]), known, n=1)
+    some = ", ".join(map(repr, known[:_NAMED])) + (", ..." if len(known) > _NAMED else "")
+    message = f"categorical_features: X has no column {', '.join(map(repr, missing))}"
+    message += f"; did you mean {near[0]!r}? It has {some}" if near else f"; it has {some}"
+    if any(name.startswith(f"{missing[0]}=") for name in known):
+        message += ". " + _ENCODED.format(missing[0])
+    raise ValueError(message)

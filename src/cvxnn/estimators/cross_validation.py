@@ -70,6 +70,8 @@ class CrossValidated(NetworkEstimator):
     best_index_: int
     best_score_: float
 
+    _compares_encodings = True
+
     _own_constraints: ClassVar[dict[str, list[object]]] = {
         "alphas": ["array-like", None],
         "n_alphas": [Interval(Integral, 1, None, closed="left")],
@@ -78,7 +80,6 @@ class CrossValidated(NetworkEstimator):
         "scoring": [None, str, callable],
         "rule": [StrOptions({"best", "one_se"})],
         "average": ["boolean"],
-        "categorical_features": [None, StrOptions({"auto"}), "array-like"],
         "n_jobs": [None, Integral],
     }
 

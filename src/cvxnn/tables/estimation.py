@@ -32,7 +32,11 @@ def make_estimator(
     refuse(settings, ("random_state",), "seed sets it")
     refuse(settings, ("warm_start",), "there is no earlier fit to start from")
     refuse(settings, ("average",), "the file of a model holds one network with its certificate")
-    refuse(settings, ("categorical_features",), "tables encode their columns themselves")
+    refuse(
+        settings,
+        ("categorical_features",),
+        "tables encode their columns themselves; name columns of codes by categorical=[...]",
+    )
     for name in settings:
         if name not in cls._get_param_names():
             known = suggest(name, cls._get_param_names())

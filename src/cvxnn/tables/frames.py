@@ -4,7 +4,7 @@ and gives each as an array. That is all a table needs of them, so no library sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from numbers import Number
 from os import PathLike
@@ -14,6 +14,7 @@ import numpy as np
 
 from cvxnn.tables.reading import read_table
 from cvxnn.tables.table import Table, TableError, number_text, text_or_missing
+from cvxnn.validation import is_missing
 
 _DAY = 86400.0
 
@@ -28,24 +29,50 @@ def is_frame(data: object) -> bool:
 
 
 def as_table(data: Any) -> Table:
-    """The table of a frame, of a mapping from names to values, of the rows of an array, or of a
-    file."""
+    """The table of a frame, of a mapping from names to values, of one row or of several as such
+    mappings, of the rows of an array, or of a file."""
     if isinstance(data, Table):
         return data
     if isinstance(data, str | PathLike):
         return read_table(data)
     if hasattr(data, "collect_schema") and hasattr(data, "collect"):  # a lazy frame of Polars
         data = data.collect()
+    one_row = isinstance(data, Mapping) and not hasattr(data, "tocsr")  # as some sparse rows have
+    if one_row and not any(map(_is_column, data.values())):
+        data = [data]
+    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        data = _columns_of(data)
     if is_frame(data):
         return _of_frame(data)
     rows = np.asarray(data) if not hasattr(data, "toarray") else None
     if rows is None or rows.ndim != 2:
         raise TypeError(
-            "a table is a frame of pandas, Polars or PyArrow, a cvxnn.Table, a dict of columns, "
-            f"a file or an array of two dimensions, got {type(data).__name__}"
+            "a table is a frame of pandas, Polars or PyArrow, a cvxnn.Table, a dict of columns or "
+            "of the values of one row, a list of such rows, a file or an array of two dimensions, "
+            f"got {type(data).__name__}" + _about_one_row(data)
         )
     columns = {f"x{k}": rows[:, k] for k in range(rows.shape[1])}
     return _of_columns(columns, {})
+
+
+def _is_column(values: object) -> bool:
+    """Whether there may be several values."""
+    several = hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
+    return several and not isinstance(values, str | bytes)
+
+
+def _columns_of(rows: Sequence[Mapping[Any, object]]) -> dict[Any, np.ndarray]:
+    """The columns of rows; what a row does not name is missing there."""
+    columns = {name: np.full(len(rows), None) for row in rows for name in row}
+    for name, values in columns.items():
+        for i, row in enumerate(rows):
+            values[i] = row.get(name)
+    return columns
+
+
+def _about_one_row(data: object) -> str:
+    is_series = hasattr(data, "to_frame") and hasattr(data, "iloc")
+    return ": for one row of a frame pass frame.iloc[[0]]" if is_series else ""
 
 
 def _of_frame(data: Any) -> Table:
@@ -90,6 +117,10 @@ def _column(name: str, values: Any) -> tuple[np.ndarray, str]:
     if hasattr(values, "dictionary_decode") or hasattr(values, "combine_chunks"):
         values = np.array(values.to_pylist(), dtype=object)  # PyArrow's own way drops nulls
     array = np.asarray(values)
+    if array.ndim == 0:
+        raise TableError(
+            f"the table, column {name!r}: one value, where other columns have several; give a list"
+        )
     if array.ndim != 1:
         raise TableError(f"the table, column {name!r}: values have shape {array.shape[1:]}")
     if array.dtype.kind in "fiu":
@@ -116,7 +147,7 @@ def _moments(array: np.ndarray) -> np.ndarray:
 
 
 def _objects(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
-    values = [None if _is_missing(value) else value for value in array.tolist()]
+    values = [None if is_missing(value) else value for value in array.tolist()]
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there}
     if not there:
@@ -156,10 +187,3 @@ def _iso(value: date | time) -> str:
     if isinstance(value, datetime):
         value = value.replace(tzinfo=None)
     return value.isoformat()
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether this is None, NaN, NaT or the NA of pandas, none of which equals itself."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float | np.floating) and value != value

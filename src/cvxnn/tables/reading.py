@@ -9,6 +9,7 @@ import itertools
 import re
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -46,6 +47,7 @@ FOREIGN = {  # beginnings of other files that are often mistaken for tables
 }
 _LINE = re.compile(r"[^\r\n]*+(\r\n|[\r\n])|[^\r\n]++")
 _QUOTED = re.compile(r'"[^"]*+(""[^"]*+)*+"')
+_ESCAPED = 'quotes inside of texts are written as \\": backslashes are left out'
 _MODEL_FILE = re.compile(rb".{8}\{.*cvxnn-model", re.DOTALL)  # see `modelfile.py`
 
 
@@ -140,13 +142,29 @@ def _decoded(path: Path, content: bytes, encoding: str | None) -> str:
 
 
 def _read_text(path: Path, text: str, delimiter: str | None, most: int) -> Table:
+    """A table from text; one that cannot be read with quotes doubled, is tried with quotes
+    escaped by a backslash, as some databases and Spark write them."""
+    try:
+        return _parsed(path, text, delimiter, most)
+    except TableError:
+        if '\\"' not in text:
+            raise
+        with suppress(TableError):
+            table = _parsed(path, text, delimiter, most, escape="\\")
+            return replace(table, notes=(*table.notes, _ESCAPED))
+        raise
+
+
+def _parsed(
+    path: Path, text: str, delimiter: str | None, most: int, escape: str | None = None
+) -> Table:
     if delimiter is None:
         delimiter = find_delimiter(path, text)
     delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise TableError(f"the delimiter must be one character, got {delimiter!r}")
     check_cells(path, text.count(delimiter) + text.count("\n") + text.count("\r"), most)
-    records = _records(path, text, delimiter)
+    records = _records(path, text, delimiter, escape)
     if not records:
         raise TableError(f"{path} is empty")
     (_, header), *body = records
@@ -178,10 +196,14 @@ def same_fields(path: Path, number: int, fields: list[str], header: list[str]) -
         )
 
 
-def _records(path: Path, text: str, delimiter: str) -> list[tuple[int, list[str]]]:
+def _records(
+    path: Path, text: str, delimiter: str, escape: str | None
+) -> list[tuple[int, list[str]]]:
     """The rows that are not blank, with their numbers."""
     lines = (line.group() for line in _LINE.finditer(text))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
+    reader = csv.reader(
+        lines, delimiter=delimiter, escapechar=escape, strict=True, skipinitialspace=True
+    )
     rows: list[tuple[int, list[str]]] = []
     number = before = 0
     try:
@@ -211,7 +233,14 @@ def _reason(text: str, delimiter: str, header: list[str]) -> str:
         if len(field) > most:
             break
         if not text.startswith(delimiter, found.end()):
-            return ""
+            rest = text[found.end() : found.end() + 20].splitlines()[:1]
+            if not quoted or not rest or not rest[0].strip():
+                return ""
+            name = repr(header[column - 1]) if column <= len(header) else str(column)
+            return (
+                f"column {name}: {rest[0]!r} follows a closing quote; inside of quotes write a "
+                'quote twice, ""'
+            )
         start, column = found.end() + 1, column + 1
     name = repr(header[column - 1]) if column <= len(header) else str(column)
     lines = ": is a quote not closed?" if "\n" in field else ""

@@ -224,7 +224,9 @@ def _records(path: Path, text: IO[str], delimiter: str) -> Iterator[tuple[int, l
             if fields not in ([], [""]):
                 yield number, fields
     except csv.Error as error:
-        raise TableError(f"{path}, row {number + 1}: {error}") from error
+        raise TableError(
+            f"{path}, row {number + 1}: {error}; inside of quotes write a quote twice"
+        ) from error
     except UnicodeError as error:
         raise TableError(
             f"{path}, after row {number}: not text in the encoding that was given; try another "
