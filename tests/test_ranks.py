@@ -448,8 +448,6 @@ def refusals(ranks):
         cvxnn.bound_over_all_patterns(problem, problem.zero_weights())
     with pytest.raises(TypeError, match="this needs all rows in one process"):
         problem.network(problem.zero_weights()).predict(rows)
-    with pytest.raises(TypeError, match="GatedReLURegressorCV needs all rows"):
-        cvxnn.GatedReLURegressorCV().fit(rows, Y[:, 0])
     with pytest.raises(ValueError, match="n_components needs all rows"):
         cvxnn.GatedReLURegressor(n_components=2).fit(rows, Y[:, 0])
     with pytest.raises(TypeError, match="sums_ranks"):

@@ -60,7 +60,7 @@ def check_features(X: ArrayLike, n_columns: int | None = None, *, sharded: bool 
         if not sharded:
             raise TypeError(
                 "this needs all rows in one process; ShardedRows are for sample_patterns, CGReLU "
-                "and the gated estimators with one alpha"
+                "and estimators"
             )
         with failing_together(X.ranks):  # a process without rows is no error
             rows = check_features(X.local) if len(X) else X.local

@@ -309,9 +309,9 @@ class NetworkEstimator(BaseEstimator):
         with failing_together(X.ranks):
             rows, numeric = X.local, isinstance(self, RegressorMixin)
             y = self._flattened(y)
-            check_targets_given(y, numbers=numeric)
             check_consistent_length(rows, y)
             if len(X):
+                check_targets_given(y, numbers=numeric)
                 y = _check_y(y, multi_output=True, y_numeric=numeric, estimator=self)
                 rows = self._placed(rows if is_stored(rows) else check_features(rows), y)
             weight = np.ones(0)
@@ -320,6 +320,7 @@ class NetworkEstimator(BaseEstimator):
         data: Any = X.with_rows(rows)
         self.n_features_in_, targets = X.shape[1], np.asarray(y)
         posing = Posing.of_fit(self, self._targets(targets, weight, X.ranks))
+        posing = posing.with_seed(int(X.ranks.agree(posing.seed)))  # which may be a random one
         return posing, posing.rows(data, targets, weight), targets
 
     def _check_sharded(self) -> None:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -31,6 +31,7 @@ from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
 from cvxnn.estimators.rows import Rows, Scaling
 from cvxnn.estimators.targets import Scorer
 from cvxnn.paths import Steps, loss_left
+from cvxnn.sharded import taken_apart
 from cvxnn.solvers.results import Status
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Comparison:
             handed_on = neurons_of if self.posings[0].generates else Neurons.of
             factors = factors_of(solution) if self.learns_factors else None
             fold.points.append(Scored(score, solution.n_active, handed_on(solution), factors))
-            fold.left = loss_left(solution)
+            fold.left = float(test.across.agree(loss_left(solution)))
             fold.fitted = fold.left < MIN_LOSS
         fold.posed, fold.steps = (None, None) if self.rest else (posed, steps)
         return fold
@@ -251,7 +252,7 @@ def compare(
     on_alpha: Callable[[int, int], object] | None,
 ) -> Outcome:
     """Compare strengths on folds. The answer is the same with any number of jobs."""
-    jobs = effective_n_jobs(n_jobs)
+    jobs, across = effective_n_jobs(n_jobs), parts[0].rows.across
     ahead = 1 if jobs == 1 else AHEAD
     if jobs > 1:  # which cannot tell
         comparison = replace(comparison, on_round=None)
@@ -262,6 +263,7 @@ def compare(
         reached, over = 0, None
         while over is None:
             alphas = [grid[k] for k in range(reached, min(reached + ahead, grid.length))]
+            alphas = np.asarray(across.agree(np.array(alphas))).tolist()
             # all that are left may take all the time, so many at once
             turns = math.ceil(len(folds) / jobs)
             seconds = clock.left if jobs == 1 else clock.left / turns
@@ -269,7 +271,7 @@ def compare(
             for fold, part in zip(folds, parts, strict=True):
                 fold.part = part  # other processes have sent copies of the rows
             reached = min(len(fold.points) for fold in folds)
-            if on_alpha is not None:
+            if on_alpha is not None and across.rank == 0:
                 on_alpha(reached, max(grid.planned, reached))
             mean = np.mean([[p.score for p in fold.points[:reached]] for fold in folds], axis=0)
             over = grid.end(mean.tolist())
@@ -282,10 +284,12 @@ def compare(
 
 
 def _size(comparison: Comparison, parts: Sequence[Part]) -> int:
-    """Bytes of the training rows and patterns of all folds; rows in files take none."""
-    X: Any = parts[0].rows.X
-    if is_stored(X):
-        return 0
-    entries = X.size if isinstance(X, np.ndarray) else X.nnz
-    row = 8 * entries / X.shape[0] + comparison.posings[0].n_patterns / 8
-    return int(row * sum(len(part.train) for part in parts))
+    """Bytes of the training rows and patterns of all folds, on the rank with most; rows in files
+    take none."""
+    X, across = taken_apart(parts[0].rows.X)
+    size = 0.0
+    if not is_stored(X) and X.shape[0] > 0:
+        entries = X.size if isinstance(X, np.ndarray) else X.nnz
+        row = 8 * entries / X.shape[0] + comparison.posings[0].n_patterns / 8
+        size = row * sum(len(part.train) for part in parts)
+    return int(across.max(size))

@@ -39,11 +39,12 @@ from cvxnn.estimators.folds import Folds, Split, default_splits, own_splits
 from cvxnn.estimators.generating import largest_strength
 from cvxnn.estimators.posing import Fit, Member, Posed, Posing
 from cvxnn.estimators.rows import Rows
+from cvxnn.estimators.scores import ScorerOverRanks
 from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_likelihood
 from cvxnn.estimators.tasks import Classification, Regression
 from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
-from cvxnn.sharded import is_sharded
+from cvxnn.ranks import Ranks
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 
@@ -97,11 +98,6 @@ class CrossValidated(NetworkEstimator):
     def _train(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, watch: Watch
     ) -> Fit:
-        if is_sharded(X):
-            raise TypeError(
-                f"{type(self).__name__} needs all rows in one process; choose alpha on a sample of "
-                "them, then train an estimator with that alpha on all"
-            )
         self._warn_about_unread()
         clock = self._clock()
         posing, given, targets = self._read(X, y, sample_weight)
@@ -176,7 +172,7 @@ class CrossValidated(NetworkEstimator):
             self._bare(),
             search.fold_posings,
             posed.numbers.targets,
-            self._scorer(posing.targets),
+            self._scorer_over(search.rows.across, posing.targets),
             posing.learns_factors and posing.factors is None,
             watch.on_round,
         )
@@ -229,6 +225,21 @@ class CrossValidated(NetworkEstimator):
         if self.scoring == "neg_log_loss":  # scikit-learn's own needs all classes in every fold
             return mean_log_likelihood
         return check_scoring(self, scoring=self.scoring)
+
+    def _scorer_over(self, across: Ranks, targets: Targets) -> Scorer:
+        scorer = self._scorer(targets)
+        if across.size == 1:
+            return scorer
+        name = targets.default_score if self.scoring is None else self.scoring
+        return ScorerOverRanks(scorer, name if isinstance(name, str) else None)
+
+    def _check_sharded(self) -> None:
+        super()._check_sharded()
+        if self.n_jobs not in (None, 1):
+            raise ValueError(
+                f"n_jobs={self.n_jobs} is for rows in one process; with rows in several, these "
+                "train one fold after another together"
+            )
 
     def _grid(self, largest: float) -> Grid:
         if self.alphas is None:

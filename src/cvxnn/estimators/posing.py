@@ -99,7 +99,10 @@ class Posing:
         """The same with patterns of another sampling, the k-th."""
         if self.seed is None:
             return self
-        return replace(self, seed=int(np.random.default_rng([self.seed, k]).integers(2**31)))
+        return self.with_seed(int(np.random.default_rng([self.seed, k]).integers(2**31)))
+
+    def with_seed(self, seed: int) -> Posing:
+        return replace(self, seed=seed)
 
     def with_factors(self, factors: np.ndarray | None) -> Posing:
         return replace(self, factors=factors)
@@ -266,7 +269,7 @@ class Member(NamedTuple):
     @classmethod
     def of(cls, fit: Fit) -> Member:
         certificate = fit.posed.certificate(fit.solution.certificate)
-        n_rows = fit.solution.problem.patterns.n_samples
+        n_rows = fit.solution.problem.operator.base.n_all
         return cls(fit.posed.network(fit.solution), certificate, n_rows)
 
 
