@@ -88,6 +88,20 @@ class ArrowColumns(Mapping[str, np.ndarray]):
         columns = {name: self._columns[str(k)] for name, k in zip(names, places, strict=True)}
         return ArrowColumns(columns, self._n_all)
 
+    @classmethod
+    def joined(cls, parts: Sequence[ArrowColumns], names: Sequence[str]) -> ArrowColumns:
+        """The rows of several files, which have these columns."""
+        import pyarrow
+
+        columns = {
+            name: pyarrow.chunked_array(
+                [chunk for part in parts for chunk in part._columns[name].chunks],
+                type=pyarrow.string(),
+            )
+            for name in names
+        }
+        return cls(columns, sum(part._n_all for part in parts))
+
     def select(self, rows: np.ndarray | slice) -> ArrowColumns:
         index = (np.arange(self._n_all) if self._rows is None else self._rows)[rows]
         return ArrowColumns(self._columns, self._n_all, index)

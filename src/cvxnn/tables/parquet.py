@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,39 @@ _INDEX = r"__index_level_\d+__"  # the names that pandas gives to an index
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyarrow.parquet import FileMetaData
+    from pyarrow.parquet import FileMetaData, ParquetFile
 
 
 def read_columns(path: Path, content: bytes, most: int) -> tuple[list[str], list[np.ndarray]]:
     """Names and columns of a Parquet file, without the index that pandas adds."""
+    with _opened(path, io.BytesIO(content)) as file:
+        _check_parquet(path, file.metadata, most)
+        names, columns = _columns(path, file, range(file.num_row_groups))
+    if file.metadata.num_rows == 0:
+        raise TableError(f"{path} has columns, but no rows")
+    return names, columns
+
+
+def read_groups(path: Path, groups: Sequence[int]) -> tuple[list[str], list[np.ndarray], int]:
+    """Names and columns of some row groups of a Parquet file, which follow each other, and the
+    number of rows before them."""
+    with _opened(path, path) as file:
+        names, columns = _columns(path, file, groups)
+        before = sum(file.metadata.row_group(k).num_rows for k in range(groups[0]))
+    return names, columns, before
+
+
+def group_sizes(path: Path) -> list[int]:
+    """The bytes of each row group, unpacked."""
+    with _opened(path, path) as file:
+        facts = file.metadata
+        return [facts.row_group(k).total_byte_size for k in range(facts.num_row_groups)]
+
+
+@contextmanager
+def _opened(path: Path, source: Path | io.BytesIO) -> Iterator[ParquetFile]:
+    """A Parquet file, of which errors of reading name the path. A text that occurs often is stored
+    once in the file, and stays so."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -30,43 +59,39 @@ def read_columns(path: Path, content: bytes, most: int) -> tuple[list[str], list
             f"{path} is a Parquet file, which needs pyarrow: pip install 'cvxnn[data]'"
         ) from error
     try:
-        file = parquet.ParquetFile(io.BytesIO(content))
-        _check_parquet(path, file.metadata, most)
-        texts = [f.name for f in file.schema_arrow if pyarrow.types.is_string(f.type)]
-        # a text that occurs often is stored once in the file, and read_dictionary keeps it so
-        data = parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts).read()
+        schema = parquet.read_schema(source)
+        texts = [field.name for field in schema if pyarrow.types.is_string(field.type)]
+        if isinstance(source, io.BytesIO):
+            source.seek(0)
+        with parquet.ParquetFile(source, read_dictionary=texts) as file:
+            yield file
     except (pyarrow.ArrowException, OSError) as error:
         raise TableError(f"{path} is a damaged Parquet file: {_first_line(error)}") from error
+
+
+def _columns(
+    path: Path, file: ParquetFile, groups: Sequence[int]
+) -> tuple[list[str], list[np.ndarray]]:
+    data = file.read_row_groups(list(groups), use_threads=False)
     names = [str(name) for name in data.column_names]
-    index = [k for k, name in enumerate(names) if re.fullmatch(_INDEX, name)]
-    data = data.drop_columns([names[k] for k in index]) if index else data
-    names = [name for k, name in enumerate(names) if k not in index]
-    if data.num_rows == 0:
-        raise TableError(f"{path} has columns, but no rows")
-    return names, [_arrow_column(path, name, data.column(k)) for k, name in enumerate(names)]
+    kept = [k for k, name in enumerate(names) if not re.fullmatch(_INDEX, name)]
+    columns = [_arrow_column(path, names[k], data.column(k)) for k in kept]
+    return [names[k] for k in kept], columns
 
 
 def arrow_batches(path: Path, rows: int) -> Iterator[tuple[list[str], list[np.ndarray]]]:
     """Names and columns of a Parquet file, so many rows at a time."""
-    try:
+    with _opened(path, path) as file:
         import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise TableError(
-            f"{path} is a Parquet file, which needs pyarrow: pip install 'cvxnn[data]'"
-        ) from error
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=rows, use_threads=False):
-                kept = [
-                    (str(name), pyarrow.chunked_array([column]))
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
-                    if not re.fullmatch(_INDEX, str(name))
-                ]
-                names = [name for name, _ in kept]
-                yield names, [_arrow_column(path, name, column) for name, column in kept]
-    except (pyarrow.ArrowException, OSError) as error:
-        raise TableError(f"{path} is a damaged Parquet file: {_first_line(error)}") from error
+
+        for batch in file.iter_batches(batch_size=rows, use_threads=False):
+            kept = [
+                (str(name), pyarrow.chunked_array([column]))
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                if not re.fullmatch(_INDEX, str(name))
+            ]
+            names = [name for name, _ in kept]
+            yield names, [_arrow_column(path, name, column) for name, column in kept]
 
 
 def _check_parquet(path: Path, facts: FileMetaData, most: int) -> None:
@@ -90,8 +115,11 @@ def _arrow_column(
         return np.concatenate([_from_dictionary(path, name, chunk) for chunk in column.chunks])
     if types.is_nested(kind) or "binary" in str(kind):
         raise TableError(f"{path}, column {name!r}: values of type {kind} cannot be used")
+    if types.is_integer(kind) or types.is_floating(kind):
+        doubles = column.cast("float64", safe=False)  # null is NaN
+        return np.array(doubles.to_numpy(zero_copy_only=False), dtype=np.float64)
     values = column.to_pylist()
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+    if types.is_decimal(kind):
         return np.array([np.nan if v is None else float(v) for v in values])
     # the same texts as in a CSV file, so that False is the label False in both
     return np.array(

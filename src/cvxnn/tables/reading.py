@@ -20,6 +20,7 @@ from cvxnn.files import TABLE_BYTES, most_bytes, read_bounded, unpacked
 from cvxnn.tables.arrow import ArrowColumns, read_cells
 from cvxnn.tables.numerals import is_number
 from cvxnn.tables.parquet import read_columns
+from cvxnn.tables.several import files_of, joined, names_several
 from cvxnn.tables.table import (
     Table,
     TableError,
@@ -54,15 +55,22 @@ _MODEL_FILE = re.compile(rb".{8}\{.*cvxnn-model", re.DOTALL)  # see `modelfile.p
 def read_table(
     path: str | PathLike[str], *, delimiter: str | None = None, encoding: str | None = None
 ) -> Table:
-    """Read a table with a header from a CSV, TSV or Parquet file, gzipped or not.
+    """Read a table with a header from a CSV, TSV or Parquet file, gzipped or not, or from several:
+    those in a folder, or those that fit a name with * or ?, such as rows/*.parquet.
 
     delimiter : what separates columns in a text file; "tab" is a tab. None to find it in the
         header, among comma, semicolon, tab and |.
     encoding : encoding of a text file; None for UTF-8, or UTF-16 with a byte order mark.
     """
     path = Path(path)
-    if path.is_dir():
-        raise TableError(f"{path} is a folder, not a table")
+    if not names_several(path):
+        return read_file(path, delimiter=delimiter, encoding=encoding)
+    tables = [read_file(p, delimiter=delimiter, encoding=encoding) for p in files_of(path)]
+    return joined(tables, str(path))
+
+
+def read_file(path: Path, *, delimiter: str | None = None, encoding: str | None = None) -> Table:
+    """A table from one file; the parameters are those of `read_table`."""
     if not path.exists():
         raise TableError(f"there is no file {path}")
     most = most_bytes(TABLE_BYTES)

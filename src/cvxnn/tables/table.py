@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import csv
 import difflib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +31,15 @@ class TableError(ValueError):
     """A file or a column that cannot be used; the message names file, column and row."""
 
 
+class Segment(NamedTuple):
+    """Rows of a table, from the one at `start`, that are in one file, the first one as row
+    `first`."""
+
+    start: int
+    source: str
+    first: int
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Named columns of equal length.
@@ -41,6 +52,7 @@ class Table:
         commas.
     notes : what was done to make sense of the file, in words.
     kinds : what a frame has said of a column: "category", "boolean" or "date".
+    segments : where the rows are, if they are in several files; `row_numbers` count them all.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -49,6 +61,7 @@ class Table:
     decimal_comma: bool = False
     notes: tuple[str, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
+    segments: tuple[Segment, ...] = ()
     _known: dict[str, Reading] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,9 +87,14 @@ class Table:
     def names(self) -> list[str]:
         return list(self.columns)
 
-    def row(self, index: int) -> int:
-        """The number that a row of the table has in the file."""
-        return int(index) + 1 if self.row_numbers is None else int(self.row_numbers[index])
+    def row(self, index: int) -> int | str:
+        """The number that a row of the table has in the file; with the name of the file, if there
+        are several."""
+        number = int(index) + 1 if self.row_numbers is None else int(self.row_numbers[index])
+        if not self.segments:
+            return number
+        its = self.segments[bisect_right(self.segments, number - 1, key=lambda s: s.start) - 1]
+        return f"{its.first + number - 1 - its.start} of {its.source}"
 
     def select(self, rows: np.ndarray | slice) -> Table:
         """Some of the rows, which keep their numbers."""
@@ -122,8 +140,9 @@ class Table:
             if values.dtype != object:
                 return Reading(values)
             found = read_numbers(values, decimal_comma=self.decimal_comma)
-        if not self.in_files:  # what is loaded is not kept
-            self._known[name] = found
+        if self.in_files:  # of what is loaded, only the last column is kept
+            self._known.clear()
+        self._known[name] = found
         return found
 
     def missing(self, name: str) -> np.ndarray:
