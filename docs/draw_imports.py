@@ -27,8 +27,9 @@ LAYERS = {
     "solvers": "solvers decompositions",
     "methods": "paths generation verification",
     "estimators": "estimators",
-    "improvement": "improvement dask",
+    "improvement": "improvement",
     "tables": "tables loading",
+    "clusters": "dask",
     "pages": "plots reports",
     "command line": "cli",
 }

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import chain
+from time import monotonic, sleep
 from typing import Any, Protocol
 
 import numpy as np
+
+MEETING = 2.0  # seconds of one try to reach process 0
 
 
 class Ranks(Protocol):
@@ -99,22 +102,58 @@ class TorchRanks:
         *,
         host: str = "",
         seconds: float = 600.0,
+        given_up: Callable[[], bool] = lambda: False,
     ) -> TorchRanks:
         """A group of its own over gloo, beside any other that a process is in. Rank 0 listens at
         `address`; `host` is where this process is reached, and no operation waits longer than so
-        many `seconds`."""
+        many `seconds`. Until all have met, it is asked now and then whether to give up."""
         from torch import distributed
 
-        wait = timedelta(seconds=seconds)
-        store = distributed.TCPStore(
-            *address, is_master=rank == 0, timeout=wait, wait_for_workers=False
-        )
-        options = distributed.ProcessGroupGloo._Options()
-        device = distributed.ProcessGroupGloo.create_device(hostname=host or address[0])
+        until = monotonic() + seconds
+
+        def waiting() -> bool:
+            if given_up():
+                raise LostRankError(f"process {rank} stopped waiting for the others")
+            return monotonic() < until
+
+        def found_store() -> Any:
+            while True:
+                try:
+                    return distributed.TCPStore(
+                        *address,
+                        is_master=rank == 0,
+                        timeout=timedelta(seconds=MEETING),
+                        wait_for_workers=False,
+                    )
+                except RuntimeError as error:  # nobody listens there yet
+                    if rank == 0 or not waiting():
+                        raise LostRankError(
+                            f"process {rank} did not find process 0 at {address}: {error}"
+                        ) from error
+
+        store = distributed.PrefixStore(name, found_store())
+        store.set(f"{rank} is here", "")
+        everybody = [f"{other} is here" for other in range(size)]
+        while not store.check(everybody):
+            if not waiting():
+                absent = [k for k, key in enumerate(everybody) if not store.check([key])]
+                raise LostRankError(f"processes {absent} did not come within {seconds:.0f} s")
+            sleep(MEETING / 20)
+        return cls.of_store(store, rank, size, host=host or address[0], seconds=seconds)
+
+    @classmethod
+    def of_store(
+        cls, store: Any, rank: int, size: int, *, host: str = "", seconds: float = 600.0
+    ) -> TorchRanks:
+        """A group over gloo of the processes that share a store of torch.distributed."""
+        from torch import distributed
+
+        gloo, wait = distributed.ProcessGroupGloo, timedelta(seconds=seconds)
+        options = gloo._Options()
+        device = gloo.create_device(hostname=host) if host else gloo.create_default_device()
         options._devices, options._timeout = [device], wait
-        own = distributed.PrefixStore(name, store)
         try:
-            return cls(distributed.ProcessGroupGloo(own, rank, size, options))
+            return cls(gloo(store, rank, size, options))
         except RuntimeError as error:
             raise LostRankError(f"process {rank} found no group: {error}") from error
 

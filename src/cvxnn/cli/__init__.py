@@ -101,6 +101,12 @@ def main() -> None:
     callback=writable,
     help="Keep the training in this file, and continue from it. Needs --alpha.",
 )
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="Train on a Dask cluster, whose scheduler is there, such as tcp://host:8786: its workers "
+    "read DATA.",
+)
 @READING
 @SPEAKING
 @runs
@@ -120,18 +126,27 @@ def fit(options: Options) -> Action:
     With --checkpoint, training that was stopped in any way goes on where it was, if the same
     command is given again. The file is removed once the model is written.
 
+    DATA may be a folder of such files or a name with * in quotes. Several processes train on them
+    together where torchrun starts this command, or with --cluster on the workers of a Dask cluster:
+    a gated network, unless --model says otherwise.
+
     \b
     Examples:
         cvxnn fit data.csv --target label
         cvxnn fit data.csv --target label --patterns generate --prove
         cvxnn fit data.csv --target price --model gated --alpha 0.01 -o price.cvxnn
         cvxnn fit data.parquet --target label --drop id --jobs 2 --json
+        cvxnn fit 'rows/*.parquet' --target label --cluster tcp://scheduler:8786
+        torchrun --nproc-per-node 4 -m cvxnn fit 'rows/*.parquet' --target label
     """
     if options["alpha"] is not None:
         why = "is for cross-validation, and with --alpha there is none"
         refuse_unread(why, "folds", "rule", "jobs")
     elif options["checkpoint"] is not None:
         raise click.UsageError("--checkpoint needs --alpha: cross-validation cannot be continued.")
+    if options["cluster"] is not None:
+        why = "is for one process, and --cluster is for several"
+        refuse_unread(why, "jobs", "checkpoint", "memory", "device", "components", "prove")
     if options["patterns"] == GENERATE and options["checkpoint"] is not None:
         raise click.UsageError(
             "--checkpoint is for sampled patterns: rounds of generation cannot be continued."

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from cvxnn.cli.outcomes import BAD_INPUT, FILE_TROUBLE, Failure, current_run
 from cvxnn.progress import step
 from cvxnn.tables.reading import SUFFIXES, is_model_file, read_table
+from cvxnn.tables.several import names_several
+from cvxnn.tables.shards import FilesOfCluster, ShardedTable, pieces_of, read_share
 from cvxnn.tables.table import Table, listed
 
 if TYPE_CHECKING:
+    from cvxnn.ranks import Ranks
     from cvxnn.tables.model import Model
 
 _NAMES = (
@@ -27,9 +30,10 @@ _NAMES = (
 )  # options that name columns, beside --target
 
 
-def opened(options: Mapping[str, Any]) -> dict[str, Any]:
+def opened(options: Mapping[str, Any], ranks: Ranks | None = None) -> dict[str, Any]:
     """The options of a command with the table in place of its file, and how that is read, if the
-    command takes one. Whatever is amiss with the names of files and columns is an error here."""
+    command takes one. Whatever is amiss with the names of files and columns is an error here. Where
+    several processes share the rows, or are to do so on a cluster, the table is one of these."""
     given = dict(options)
     if "model" in given:
         _check_model(given["model"])
@@ -39,20 +43,39 @@ def opened(options: Mapping[str, Any]) -> dict[str, Any]:
     reading = {name: given.pop(name) for name in ("delimiter", "encoding")}
     if data is None:
         return {**given, "table": None}
-    with step(f"reading {data}"):
-        if given.get("memory") is None:
-            table = read_table(data, **reading)
-        else:
-            from cvxnn.tables.spilling import spill_table
+    table = _read(data, reading, given, ranks)
+    if not isinstance(table, FilesOfCluster):
+        _check_columns(given, table.whole if isinstance(table, ShardedTable) else table)
+    return {**given, "table": table}
 
-            table = spill_table(data, **reading)
+
+def _read(
+    data: Path, reading: dict[str, Any], given: dict[str, Any], ranks: Ranks | None
+) -> Table | ShardedTable | FilesOfCluster:
+    memory, address = given.get("memory"), given.get("cluster")
+    if address is not None:
+        if ranks is not None:
+            raise Failure("--cluster is for one process, which asks a cluster", BAD_INPUT)
+        with step(f"looking at {data}"):
+            return FilesOfCluster(data, pieces_of(data), reading)
+    with step(f"reading {data}"):
+        if ranks is not None:
+            return read_share(data, ranks, **reading)
+        if memory is None or names_several(data):
+            return read_table(data, **reading)
+        from cvxnn.tables.spilling import spill_table
+
+        return spill_table(data, **reading)
+
+
+def _check_columns(given: dict[str, Any], table: Table) -> None:
+    """Refuse names of columns that the table does not have."""
     if "target" in given:
         _check_target(given["target"], table)
     for name in _NAMES:
         columns = given.get(name) or ()
         for column in [columns] if isinstance(columns, str) else columns:
-            table.column(column)  # an error if there is none
-    return {**given, "table": table}
+            table.check_name(column)
 
 
 def _check_model(path: Path) -> None:
@@ -79,7 +102,7 @@ def _check_target(target: str | None, table: Table) -> None:
             f"--target has to name the column to predict; {table.source} has {listed(table.names)}",
             BAD_INPUT,
         )
-    table.column(target)  # an error if there is none
+    table.check_name(target)
 
 
 @contextmanager

@@ -13,11 +13,12 @@ EXIT_CODES = {
     3: "done, but the tolerance was not met",
     4: "the certificate was not confirmed",
     5: "a file could not be read or written",
+    6: "another process, a worker or the scheduler of a cluster was lost",
     130: "interrupted (Ctrl-C)",
     143: "terminated (SIGTERM)",
 }
-FAULT, BAD_INPUT, NOT_CONVERGED, NOT_CONFIRMED, FILE_TROUBLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
-TERMINATED = 143
+FAULT, BAD_INPUT, NOT_CONVERGED, NOT_CONFIRMED, FILE_TROUBLE = 1, 2, 3, 4, 5
+LOST, INTERRUPTED, TERMINATED = 6, 130, 143
 
 
 class Failure(click.ClickException):

@@ -12,23 +12,30 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from cvxnn.cli import processes
 from cvxnn.cli.outcomes import (
     BAD_INPUT,
     FAULT,
     FILE_TROUBLE,
     INTERRUPTED,
+    LOST,
     TERMINATED,
     Failure,
     Run,
     current_run,
 )
 
+if TYPE_CHECKING:
+    from cvxnn.cli.console import Console
+    from cvxnn.ranks import Ranks
+
 Options: TypeAlias = Mapping[str, object]
 Action: TypeAlias = str  # the function that does it: its module in this folder, and its name
+SHARED: Action = "training.fit"  # what several processes can do together
 
 
 class Commands(click.Group):
@@ -37,6 +44,8 @@ class Commands(click.Group):
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         # looked up here, because an error in the other options is to be JSON as well
         context.obj = Run(as_json="--json" in args)
+        if not processes.speaks():
+            processes.be_silent()
         return super().parse_args(context, args)
 
     def invoke(self, context: click.Context) -> object:
@@ -44,7 +53,7 @@ class Commands(click.Group):
             with _terminable(context.obj):
                 return super().invoke(context)
         except BaseException as error:
-            failure = _failure(error, context.obj)
+            failure = failure_of(error, context.obj)
             if failure is not None and context.obj.as_json:
                 answer = {"error": failure.format_message(), "exit_code": failure.exit_code}
                 click.echo(json.dumps(answer))
@@ -90,17 +99,18 @@ def runs(choose: Callable[[Options], Action]) -> Callable[..., None]:
 
     @wraps(choose)
     def run(*, as_json: bool = False, quiet: bool = False, **options: object) -> None:
-        module, name = choose(options).split(".")
+        action = choose(options)
         from cvxnn.cli.console import Console
-        from cvxnn.cli.files import opened
-        from cvxnn.progress import step
 
         console = Console(as_json=as_json, quiet=quiet)
-        with console.progress():
-            given = opened(options)
-            with step("starting"):
-                action = getattr(import_module(f"cvxnn.cli.{module}"), name)
-        code = action(console, **given)
+        if not processes.several():
+            code = _done(console, action, options)
+        else:
+            if action != SHARED:
+                raise click.UsageError("cvxnn fit is what several processes can do together.")
+            with processes.in_group() as ranks:
+                code = _done(console, action, options, ranks)
+                code = code if ranks.rank == 0 else 0
         if code == INTERRUPTED:
             code = current_run().interrupted
         if code:
@@ -109,7 +119,19 @@ def runs(choose: Callable[[Options], Action]) -> Callable[..., None]:
     return run
 
 
-def _failure(error: BaseException, run: Run) -> click.ClickException | None:
+def _done(console: Console, action: Action, options: Options, ranks: Ranks | None = None) -> int:
+    from cvxnn.cli.files import opened
+    from cvxnn.progress import step
+
+    module, name = action.split(".")
+    with console.progress():
+        given = opened(options, ranks)
+        with step("starting"):
+            work = getattr(import_module(f"cvxnn.cli.{module}"), name)
+    return work(console, **given)
+
+
+def failure_of(error: BaseException, run: Run) -> click.ClickException | None:
     """The message for an error; None to let it pass."""
     if isinstance(error, click.ClickException):
         return error
@@ -125,6 +147,8 @@ def _failure(error: BaseException, run: Run) -> click.ClickException | None:
         if error.errno == errno.EPIPE:
             return None  # the reader of our output has left; click ends quietly
         return Failure(f"{error.filename or 'output'}: {error.strerror or error}", FILE_TROUBLE)
+    if type(error).__name__ in ("ClusterError", "LostRankError"):  # whose modules are slow
+        return Failure(str(error), LOST)
     if isinstance(error, MemoryError):
         from cvxnn.memory import TooLargeError
 

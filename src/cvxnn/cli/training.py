@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
+
+import click
 
 from cvxnn.cli.console import Console
 from cvxnn.cli.describing import about, exit_code, say_model
@@ -14,9 +17,11 @@ from cvxnn.cli.pictures import check_matplotlib, save_plot
 from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.cross_validation import CrossValidated
 from cvxnn.files import write_atomically
+from cvxnn.generation.rounds import Round
 from cvxnn.memory import used
 from cvxnn.tables.model import Model
 from cvxnn.tables.paths import fit_path
+from cvxnn.tables.shards import FilesOfCluster, ShardedTable
 from cvxnn.tables.table import Table, count, write_csv
 
 
@@ -41,7 +46,7 @@ class Learning(TypedDict):
 
 def fit(
     console: Console,
-    table: Table,
+    table: Table | ShardedTable | FilesOfCluster,
     output: Path,
     target: str,
     alpha: float | None,
@@ -53,6 +58,7 @@ def fit(
     checkpoint: Path | None,
     memory: int | None,
     prove: bool,
+    cluster: str | None,
     max_seconds: float | None,
     **settings: Unpack[Learning],
 ) -> int:
@@ -64,15 +70,22 @@ def fit(
     proof: dict[str, Any] = {"prove": True} if prove else {}
     if checkpoint is not None and checkpoint.exists():
         console.say(f"continuing from {checkpoint}")
-    console.say(f"{table.source}: {count(len(table), 'row')}, {count(len(table.names), 'column')}")
-    choosing: dict[str, Any] = (
-        {} if alpha is not None else {"cv": folds, "rule": rule, "n_jobs": jobs or None}
-    )
+    alone = isinstance(table, Table)
+    if not isinstance(table, FilesOfCluster):
+        names = table.names if isinstance(table, Table) else table.whole.names
+        console.say(f"{table.source}: {count(len(table), 'row')}, {count(len(names), 'column')}")
+    if not alone and _is_default("kind"):
+        settings["kind"] = "gated"
+        console.note("several processes train a gated network (--model gated)")
+    choosing: dict[str, Any] = {} if alpha is not None else {"cv": folds, "rule": rule}
+    if alone and choosing:
+        choosing["n_jobs"] = jobs or None
     with console.warnings_as_notes(), console.progress() as bars:
         try:
-            model = Model.fit(
+            model = _fitted(
                 table,
                 target,
+                cluster,
                 alpha=alpha,
                 impute=missing == "impute",
                 tol=tol,
@@ -97,14 +110,45 @@ def fit(
         console.note("the smallest alpha that was tried is the best: a smaller one may be better")
     if exit_code(model) == INTERRUPTED:
         console.note("interrupted: this is the best network so far", "warning")
-    with writing(output):
-        model.save(output)
+    if not (isinstance(table, ShardedTable) and table.ranks.rank):  # one process writes it
+        with writing(output):
+            model.save(output)
     if checkpoint is not None and model.estimator.converged_:
         checkpoint.unlink(missing_ok=True)
     say_model(console, model)
     console.say(f"written to {output}")
     console.result({"model": str(output), **about(model)})
     return exit_code(model)
+
+
+def _fitted(
+    table: Table | ShardedTable | FilesOfCluster,
+    target: str,
+    cluster: str | None,
+    *,
+    on_data: Callable[[Sequence[str]], object],
+    on_round: Callable[[Round], object] | None,
+    checkpoint: Path | None,
+    **settings: Any,
+) -> Model:
+    if not isinstance(table, FilesOfCluster):
+        return Model.fit(
+            table, target, on_data=on_data, on_round=on_round, checkpoint=checkpoint, **settings
+        )
+    from cvxnn.cli.clusters import connected
+
+    with connected(str(cluster)) as client:
+        from cvxnn.dask.tables import fit_on_cluster
+
+        model = fit_on_cluster(client, table, target, **settings)
+    on_data(model.notes)
+    return model
+
+
+def _is_default(name: str) -> bool:
+    """Whether an option was not given."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not click.core.ParameterSource.COMMANDLINE
 
 
 def _parameters(settings: Learning) -> dict[str, Any]:

@@ -7,6 +7,7 @@ are, and keeps the result, which is an ordinary estimator: `to_local`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
@@ -91,12 +92,14 @@ class _DaskNetwork(BaseEstimator):
         sample_weight : weights of the rows, >= 0: a Dask array or Series.
         """
         from cvxnn.dask.attempts import DaskFit
+        from cvxnn.dask.worker import Training
 
         its = {name: getattr(self, name) for name in signature(self._kind).parameters}
         local = self._kind(**{**its, "verbose": False})  # workers have nobody to tell
         parts = list(_parts(X, y, sample_weight))
         callback = _both(self.callback, _Sayer()) if self.verbose else self.callback
-        fitted = DaskFit(self._client(), local, parts, callback).run()
+        job = Training(local, local.max_memory is not None)
+        fitted = DaskFit(self._client(), job, parts, _files_of(X, len(parts)), callback).run()
         fitted.set_params(verbose=self.verbose)
         names = _names(X)
         if names is not None and all(isinstance(name, str) for name in names):
@@ -266,6 +269,18 @@ def _parts(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, Any]]
                 "repartition one of them like the other"
             )
     yield from zip(*columns, strict=True)
+
+
+def _files_of(X: Any, n: int) -> list[str]:
+    """The Parquet files of the parts of a DataFrame, for messages. Dask does not offer them, so
+    that there may be none."""
+    with suppress(Exception):
+        from dask.dataframe.dask_expr.io.parquet import ReadParquet
+
+        (read,) = X.expr.find_operations(ReadParquet)
+        files = [str(part["piece"][0]) for part in read._plan["parts"]]
+        return files if len(files) == n else []
+    return []
 
 
 def _like(other: Any, X: Any, name: str) -> Any:

@@ -11,14 +11,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from safetensors.numpy import load, save
 
 from cvxnn.checkpoints import Content
 from cvxnn.estimators.base import NetworkEstimator, Watch, train
-from cvxnn.ranks import TorchRanks
+from cvxnn.ranks import TorchRanks, failing_together
 from cvxnn.sharded import ShardedRows
 from cvxnn.solvers.results import Progress
 from cvxnn.stored import StoredRows, is_stored
@@ -42,32 +42,68 @@ class Held(NamedTuple):
     d: int
 
 
+class Job(Protocol):
+    """What a fit does on the workers."""
+
+    def held(self, k: int, *given: Any) -> tuple[Any, int, int]:
+        """Part k as it is kept, and the numbers of its rows and columns."""
+
+    def run(
+        self, ranks: TorchRanks, kept: dict[int, Any], parts: Sequence[int], d: int, watch: Watch
+    ) -> Any:
+        """The result of a rank that has these parts among those that are kept, where equal ones
+        may take their place."""
+
+
 @dataclass(eq=False)
 class Running:
-    """A rank at work here."""
+    """A rank that is here: it waits for others, or works with them."""
 
-    ranks: TorchRanks
+    ranks: TorchRanks | None = None
+    given_up: threading.Event = field(default_factory=threading.Event)
     interrupted: threading.Event = field(default_factory=threading.Event)
+    has_point: bool = False
 
 
-_held: dict[str, dict[int, Part]] = {}
+_held: dict[str, dict[int, Any]] = {}
 _running: dict[str, Running] = {}
 
 
-def hold(fit: str, k: int, X: Any, y: Any, weight: Any, in_file: bool) -> Held:
-    """Keep part k of the rows on this worker, in a file if asked for."""
-    rows = numbers(X, k)
-    targets = np.asarray(y)
-    if targets.ndim == 2 and targets.shape[1] == 1:
-        targets = targets[:, 0]
-    weights = None if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
-    if len(targets) != len(rows) or (weights is not None and len(weights) != len(rows)):
-        raise ValueError(f"part {k} of X, y and sample_weight have different numbers of rows")
-    kept: Any = StoredRows.from_array(rows) if in_file and len(rows) else rows
-    _held.setdefault(fit, {})[k] = Part(kept, targets, weights)
+def hold(fit: str, job: Job, k: int, *given: Any) -> Held:
+    """Keep part k of the rows on this worker."""
     from distributed import get_worker
 
-    return Held(get_worker().address, *rows.shape)
+    kept, n, d = job.held(k, *given)
+    _held.setdefault(fit, {})[k] = kept
+    return Held(get_worker().address, n, d)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training an estimator on parts of numbers, in files if asked for."""
+
+    estimator: NetworkEstimator
+    in_file: bool
+
+    def held(self, k: int, *given: Any) -> tuple[Part, int, int]:
+        X, y, weight = given
+        rows = numbers(X, k)
+        targets = np.asarray(y)
+        if targets.ndim == 2 and targets.shape[1] == 1:
+            targets = targets[:, 0]
+        weights = None if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
+        if len(targets) != len(rows) or (weights is not None and len(weights) != len(rows)):
+            raise ValueError(f"part {k} of X, y and sample_weight have different numbers of rows")
+        kept: Any = StoredRows.from_array(rows) if self.in_file and len(rows) else rows
+        return Part(kept, targets, weights), *rows.shape
+
+    def run(
+        self, ranks: TorchRanks, kept: dict[int, Part], parts: Sequence[int], d: int, watch: Watch
+    ) -> NetworkEstimator:
+        X, y, weight = _assembled(kept, parts, d)
+        rows: Any = ShardedRows(X, ranks)
+        train(self.estimator, rows, y, weight, watch)
+        return self.estimator
 
 
 def numbers(X: Any, k: int) -> np.ndarray:
@@ -96,16 +132,22 @@ def release(fit: str) -> None:
     _held.pop(fit, None)
 
 
-def interrupt(fit: str) -> None:
-    """Ask the rank that is here to end with its best point."""
-    if fit in _running:
-        _running[fit].interrupted.set()
+def interrupt(fit: str) -> bool:
+    """Ask the rank that is here to end with its best point; whether it has any."""
+    running = _running.get(fit)
+    if running is None or not running.has_point:
+        return False
+    running.interrupted.set()
+    return True
 
 
 def abort(fit: str) -> None:
     """End the waiting of the rank that is here for one that is lost."""
-    if fit in _running:
-        _running[fit].ranks.close()
+    running = _running.get(fit)
+    if running is not None:
+        running.given_up.set()
+        if running.ranks is not None:
+            running.ranks.close()
 
 
 @dataclass(frozen=True)
@@ -129,54 +171,58 @@ class Task:
 
 
 def run_rank(
-    task: Task, rank: int, host: str, parts: Sequence[int], estimator: NetworkEstimator
-) -> tuple[NetworkEstimator | None, list[tuple[type[Warning], str]]]:
-    """Train on the parts that are here, together with the other ranks. Rank 0 returns the fitted
-    estimator, and the warnings of the fit."""
-    ranks = TorchRanks.connect(
-        f"{task.fit}-{task.attempt}",
-        rank,
-        task.size,
-        task.address,
-        host=host,
-        seconds=task.seconds,
-    )
-    running = _running[task.fit] = Running(ranks)
+    task: Task, rank: int, host: str, parts: Sequence[int], job: Job
+) -> tuple[Any, list[tuple[type[Warning], str]]]:
+    """Do the job on the parts that are here, together with the other ranks. Rank 0 returns its
+    result, and the warnings."""
+    running = _running[task.fit] = Running()
     try:
-        X, y, weight = _assembled(task, parts)
-        watch = Watch(on_iteration=_Teller(task, running), checkpoint=_Store(task))
+        ranks = running.ranks = TorchRanks.connect(
+            f"{task.fit}-{task.attempt}",
+            rank,
+            task.size,
+            task.address,
+            host=host,
+            seconds=task.seconds,
+            given_up=running.given_up.is_set,
+        )
+        mine = _held.get(task.fit, {})
+        with failing_together(ranks):
+            missing = [k for k in parts if k not in mine]
+            if missing:
+                raise RuntimeError(f"parts {missing} of the rows are no longer on this worker")
+        teller = _Teller(task, running)
+        watch = Watch(on_iteration=teller, on_alpha=teller.alphas, checkpoint=_Store(task))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            rows: Any = ShardedRows(X, ranks)
-            train(estimator, rows, y, weight, watch)
+            result = job.run(ranks, mine, parts, task.d, watch)
         said = [(entry.category, str(entry.message)) for entry in caught]
-        return (estimator, said) if rank == 0 else (None, [])
+        return (result, said) if rank == 0 else (None, [])
     finally:
         if _running.get(task.fit) is running:
             del _running[task.fit]
-        ranks.close()
+        if running.ranks is not None:
+            running.ranks.close()
 
 
-def _assembled(task: Task, parts: Sequence[int]) -> tuple[Any, np.ndarray, np.ndarray | None]:
+def _assembled(
+    kept: dict[int, Part], parts: Sequence[int], d: int
+) -> tuple[Any, np.ndarray, np.ndarray | None]:
     """The rows of these parts, one after the other. Parts in memory become views of them, so that
     they are there once."""
-    mine = _held.get(task.fit, {})
-    missing = [k for k in parts if k not in mine]
-    if missing:
-        raise RuntimeError(f"parts {missing} of the rows are no longer on this worker")
-    found = [mine[k] for k in parts]
+    found = [kept[k] for k in parts]
     y = np.concatenate([part.y for part in found])
     weights = [part.weight for part in found]
     weight = None if weights[0] is None else np.concatenate([w for w in weights if w is not None])
     if any(is_stored(part.X) for part in found):
         blocks = (X for part in found if is_stored(part.X) for _, X in part.X.chunks())
         return StoredRows.from_chunks(blocks), y, weight
-    X = np.empty((len(y), task.d))
+    X = np.empty((len(y), d))
     start = 0
     for k, part in zip(parts, found, strict=True):
         place = slice(start, start + len(part.y))
         X[place] = part.X
-        mine[k] = Part(X[place], y[place], None if weight is None else weight[place])
+        kept[k] = Part(X[place], y[place], None if weight is None else weight[place])
         start = place.stop
     return X, y, weight
 
@@ -189,7 +235,13 @@ class _Teller:
 
         self._worker, self._topic, self._running = get_worker(), PROGRESS + task.fit, running
 
+    def alphas(self, done: int, planned: int) -> None:
+        ranks = self._running.ranks
+        if ranks is not None and ranks.rank == 0:
+            self._worker.log_event(self._topic, {"alphas": (done, planned)})
+
     def __call__(self, progress: Progress) -> None:
+        self._running.has_point = True
         if self._running.interrupted.is_set():
             self._running.interrupted.clear()
             raise KeyboardInterrupt

@@ -11,6 +11,8 @@ from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 from cvxnn import estimators
 from cvxnn.estimators.base import NetworkEstimator, unread_parameters
 from cvxnn.estimators.tasks import Classification
+from cvxnn.ranks import Ranks
+from cvxnn.tables.gathered import scores_over
 from cvxnn.tables.preparation import TASKS, Part
 from cvxnn.validation import suggest
 
@@ -54,9 +56,11 @@ def refuse(settings: Mapping[str, object], names: Sequence[str], why: str) -> No
 
 
 def scores_by_part(
-    estimator: NetworkEstimator, training: Part, held_out: Part
+    estimator: NetworkEstimator, parts: dict[str, Part], ranks: Ranks | None = None
 ) -> dict[str, dict[str, float]]:
-    parts = {"training": training, "held out": held_out}
+    """The scores of all parts that have rows, here or on other ranks."""
+    if ranks is not None:
+        return scores_over(ranks, estimator, parts)
     return {
         label: scores(estimator, X, y, weights)
         for label, (X, y, weights) in parts.items()

@@ -27,10 +27,11 @@ from cvxnn.arrays import is_stored
 from cvxnn.bits import Bits
 from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate, Multipliers
+from cvxnn.checkpoints import Store
 from cvxnn.digits import text_above
 from cvxnn.estimators.base import NetworkEstimator, Watch, train
 from cvxnn.estimators.posing import Fit, Posing
-from cvxnn.estimators.rows import Numbers, Rows
+from cvxnn.estimators.rows import Numbers
 from cvxnn.estimators.targets import Labels
 from cvxnn.generation.rounds import Round
 from cvxnn.improvement import improve
@@ -40,6 +41,7 @@ from cvxnn.problems import lambda_max
 from cvxnn.progress import step
 from cvxnn.pruning import prune
 from cvxnn.rounding import Ball
+from cvxnn.sharded import ShardedRows
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.results import Progress, Solution, Status
 from cvxnn.stored import StoredRows
@@ -49,17 +51,20 @@ from cvxnn.tables.encoding import Encoder
 from cvxnn.tables.estimation import KINDS, make_estimator, scores_by_part
 from cvxnn.tables.exporting import to_onnx, to_torch
 from cvxnn.tables.frames import as_table
+from cvxnn.tables.gathered import outputs_of
 from cvxnn.tables.notes import warn_about_guesses
 from cvxnn.tables.objectives import objective_above
+from cvxnn.tables.posing import PosedModel
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
 from cvxnn.tables.restoration import restored
+from cvxnn.tables.shards import ShardedTable
 from cvxnn.tables.spilling import encoded_rows
 from cvxnn.tables.table import TableError, count
 from cvxnn.tables.transformer import TableEncoder
 from cvxnn.validation import check_choice
 from cvxnn.verification.all_patterns import verify_bound
 from cvxnn.verification.checks import verify_network
-from cvxnn.verification.programs import Program, Scales, network_value
+from cvxnn.verification.programs import Program, network_value
 from cvxnn.verification.results import Verification
 
 if TYPE_CHECKING:
@@ -87,7 +92,8 @@ class Model:
     target : what is predicted.
     rows : (n,), what became of each row of the table: 0 trained on, 1 held out, 2 left out.
     fingerprint : a hash of the training rows, to recognise them.
-    bits, dual : patterns and dual point of the certified program, on distinct training rows.
+    bits, dual : patterns and dual point of the certified program, on distinct training rows; of
+        none if several processes have them.
     multipliers : those of its cone constraints; None for gated models, and in files of version 3.
     numbers : what else defines the program; None in files of version 3, for which it is computed
         again.
@@ -171,16 +177,17 @@ class Model:
         on_iteration: Callable[[Progress], object] | None = None,
         on_round: Callable[[Round], object] | None = None,
         on_alpha: Callable[[int, int], object] | None = None,
-        checkpoint: str | PathLike[str] | None = None,
+        checkpoint: str | PathLike[str] | Store | None = None,
         **settings: object,
     ) -> Model:
         """Train a model of a column of a table.
 
         Parameters
         ----------
-        table : a frame of pandas, Polars or PyArrow, a dict of columns, a `Table`, or the name of a
-            file. Texts, categories, booleans, dates and missing values are encoded as
-            `cvxnn.TableEncoder` does it.
+        table : a frame of pandas, Polars or PyArrow, a dict of columns, a `Table`, the name of a
+            file or of several, or a `ShardedTable`, of which every process has some rows. Texts,
+            categories, booleans, dates and missing values are encoded as `cvxnn.TableEncoder` does
+            it.
         target : the name of the column to predict; rows without a value there are left out.
         task : "classification" or "regression"; None to decide by the target: texts, and up to ten
             different whole numbers, are classes.
@@ -208,7 +215,7 @@ class Model:
             raise TypeError("checkpoint is given without alpha: folds cannot be kept")
         if checkpoint is not None and settings.get("patterns") == "generate":
             raise TypeError("checkpoint is given with patterns='generate': rounds cannot be kept")
-        table = as_table(table)
+        table = table if isinstance(table, ShardedTable) else as_table(table)
         encoder = TableEncoder(
             drop=drop,
             categorical=categorical,
@@ -220,6 +227,7 @@ class Model:
         )
         with step("preparing the columns"):
             data = TrainingData.of(table, target, task, weight, holdout, seed, encoder)
+        ranks = data.ranks
         if on_data is None:
             warn_about_guesses(data.notes)
         else:
@@ -229,18 +237,20 @@ class Model:
             kind, data.target.task, alpha is None, seed, {**given, **settings}
         )
         X, y, weights = data.part(TRAINED)
-        kept = None if checkpoint is None else Path(checkpoint)
+        kept = Path(checkpoint) if isinstance(checkpoint, str | PathLike) else checkpoint
         watch = Watch(on_iteration, on_round, on_alpha, data.encoder.features, kept)
         with step("training"):
-            found = train(estimator, X, y, weights, watch)
+            shared: Any = X if ranks is None else ShardedRows(X, ranks)
+            found = train(estimator, shared, y, weights, watch)
         with step("scoring"):
-            scores = scores_by_part(estimator, (X, y, weights), data.part(HELD_OUT))
+            parts = {"training": (X, y, weights), "held out": data.part(HELD_OUT)}
+            scores = scores_by_part(estimator, parts, ranks)
         model = cls(
             estimator=estimator,
             encoder=data.encoder,
             target=data.target,
             rows=data.rows,
-            fingerprint=fingerprint_of(X, y, weights),
+            fingerprint=fingerprint_of(X, y, weights) if ranks is None else "",
             scores=scores,
             notes=data.notes,
             versions=_versions(),
@@ -250,6 +260,8 @@ class Model:
             **_outcome(found.solution),
         )
         with step("bounding the objective"):
+            if ranks is not None:
+                return model._with_margin(X, found)._without_rows()
             if not model.merged:
                 return model._with_margin(X, found)
             return model._claiming(model._posed(table))
@@ -297,6 +309,12 @@ class Model:
         """Features, targets and weights of the rows that the model was trained on, if this is the
         table that they came from."""
         table = as_table(table)
+        if not self.fingerprint:
+            raise TableError(
+                f"the model was trained on {np.sum(self.rows == TRAINED):,} rows in several "
+                "processes, and its file holds neither their patterns nor their dual point: its "
+                "bounds were proven in training, and cannot be checked again"
+            )
         X, y, weights = self._part(table, TRAINED)
         if fingerprint_of(X, y, weights) != self.fingerprint:
             raise TableError(
@@ -428,7 +446,7 @@ class Model:
         estimator.converged_ = solution.converged
         return estimator
 
-    def _posed(self, table: Any) -> _Posed:
+    def _posed(self, table: Any) -> PosedModel:
         """The certified program of the training rows. It is computed elementwise from the numbers
         of the file, so that it is the same on every machine."""
         estimator, posing = self.estimator, Posing.of_fitted(self.estimator)
@@ -460,16 +478,17 @@ class Model:
             output_bias=estimator.fit_intercept,
             delta=targets.loss_settings.get("huber_delta", math.inf),
         )
-        return _Posed(rows, program, numbers, tuple(numbers.differences(again, rows)))
+        return PosedModel(rows, program, numbers, tuple(numbers.differences(again, rows)))
 
     def _with_network(self, network: TwoLayerNetwork, table: Any) -> Model:
         estimator = _copy(self.estimator)
         estimator.network_ = network
-        found = scores_by_part(estimator, self.training_rows(table), self.held_out_rows(table))
+        rows = {"training": self.training_rows(table), "held out": self.held_out_rows(table)}
+        found = scores_by_part(estimator, rows)
         model = replace(self, estimator=estimator, scores=found)
         return model._claiming(model._posed(table))
 
-    def _claiming(self, posed: _Posed) -> Model:
+    def _claiming(self, posed: PosedModel) -> Model:
         """The model with a certificate whose objective is computed without rounding, or where that
         would take longer than training, with a bound on the rounding; for the network as it will
         be in the file."""
@@ -491,7 +510,8 @@ class Model:
         network as it will be in the file, with far more of a margin than rounding needs: without
         rounding it would take hours for as many rows as there are in files."""
         estimator, claim, posed = _copy(self.estimator), self.certificate, found.posed
-        Z = posed.numbers.targets.apply(self.network.predict(X).reshape(len(X), -1))
+        outputs = outputs_of(self.network, X)
+        Z = posed.numbers.targets.apply(outputs.reshape(len(X), self.network.n_outputs))
         problem, U = posed.problem, posed.problem.check_weights(found.solution.weights)
         bias = np.zeros(Z.shape[1]) if problem.output_bias else None  # it is part of Z
         value = problem.loss.value_above(Ball(Z), bias) + problem.penalty.value(U)
@@ -499,6 +519,15 @@ class Model:
         estimator.certificate_ = replace(claim, objective=objective)
         estimator.bound_ = Bound.of_certificate(estimator.certificate_)
         return replace(self, estimator=estimator)
+
+    def _without_rows(self) -> Model:
+        """The model without patterns and dual point of its rows, which no process has all of."""
+        bits, C, numbers = Bits.empty(0, self.bits.shape[1]), self.network.n_outputs, self.numbers
+        assert numbers is not None
+        numbers = replace(numbers, row_weight=np.zeros(0))
+        return replace(
+            self, bits=bits, dual=np.zeros((0, C)), numbers=numbers, multipliers=None, merged=False
+        )
 
     # -- other programs
 
@@ -548,34 +577,6 @@ class Model:
             raise ModelFileError(f"{path} is incomplete: {error} is missing") from error
         except (TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
             raise ModelFileError(f"{path} is inconsistent: {error}") from error
-
-
-@dataclass(frozen=True, eq=False)
-class _Posed:
-    """The convex program of a model.
-
-    rows : distinct and scaled, with their raw weights.
-    differences : which numbers of the file differ from those of these rows, in words.
-    """
-
-    rows: Rows
-    program: Program
-    numbers: Numbers
-    differences: tuple[str, ...]
-
-    @property
-    def scales(self) -> Scales:
-        columns, targets = self.numbers.columns, self.numbers.targets
-        directions = None if self.numbers.components is None else self.numbers.components.directions
-        return Scales(columns.mean, columns.spread, targets.mean, targets.spread, directions)
-
-    def strays(self, network: TwoLayerNetwork) -> tuple[str, ...]:
-        """What a network does that its program does not see, in words."""
-        components = self.numbers.components
-        scaled = self.numbers.columns.inverse().undo(network)
-        if components is None or components.contain(scaled):
-            return ()
-        return ("the network depends on more than the components of the columns",)
 
 
 class _Outcome(TypedDict):

@@ -128,7 +128,9 @@ def _values(
     }
     if estimator.patterns == "generate":  # each point has its own
         found["patterns"] = len(solution.problem.patterns)
-    for part, scores in scores_by_part(estimator, training, held_out).items():
+    for part, scores in scores_by_part(
+        estimator, {"training": training, "held out": held_out}
+    ).items():
         found |= {f"{part.replace(' ', '_')}_{name}": score for name, score in scores.items()}
     return found
 

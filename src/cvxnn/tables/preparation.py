@@ -11,11 +11,13 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from cvxnn.arrays import is_stored, row_blocks
+from cvxnn.ranks import Ranks, failing_together
 from cvxnn.stored import StoredRows
 from cvxnn.tables.columns import NumberColumn
 from cvxnn.tables.encoding import Encoder, reading_notes
 from cvxnn.tables.notes import Guess
 from cvxnn.tables.numerals import is_number
+from cvxnn.tables.shards import ShardedTable
 from cvxnn.tables.spilling import encoded_rows
 from cvxnn.tables.table import Table, TableError, count, listed, number_text, short
 from cvxnn.tables.transformer import TableEncoder
@@ -54,12 +56,12 @@ class Target:
         if self.classes is None:
             return table.numbers(self.name)
         labels = _labels(table, self.name)
-        for i, label in enumerate(labels):
-            if label not in self.classes:
-                what = (
-                    "the label is missing" if label is None else f"{label!r} is not a known label"
-                )
-                raise TableError(f"{table.place(self.name, i)}: {what}")
+        unknown = set(labels.tolist()) - set(self.classes)
+        if unknown:
+            i = next(i for i, label in enumerate(labels) if label in unknown)
+            label = labels[i]
+            what = "the label is missing" if label is None else f"{label!r} is not a known label"
+            raise TableError(f"{table.place(self.name, i)}: {what}")
         return labels.astype(str)
 
     def restored(self, labels: np.ndarray) -> np.ndarray:
@@ -98,8 +100,10 @@ class TrainingData:
     """Features, targets and weights of the rows with a target, and what became of every row.
 
     rows : (n,) of the table, TRAINED, HELD_OUT or LEFT_OUT; the other arrays have no rows that
-        were left out.
+        were left out, and where several processes share the rows, those of this one.
     notes : what was done to the data, in words.
+    here : which rows of the table this process has, if not all.
+    ranks : the processes that have the others.
     """
 
     X: np.ndarray | StoredRows
@@ -109,11 +113,13 @@ class TrainingData:
     encoder: Encoder
     target: Target
     notes: tuple[str, ...]
+    here: np.ndarray | None = None
+    ranks: Ranks | None = None
 
     @classmethod
     def of(
         cls,
-        table: Table,
+        given: Table | ShardedTable,
         target: str,
         task: str | None,
         weight: str | None,
@@ -122,21 +128,23 @@ class TrainingData:
         encoder: TableEncoder,
     ) -> TrainingData:
         """Prepare the rows of a table. `encoder` says what users decide about its columns."""
+        sharded = given if isinstance(given, ShardedTable) else None
+        table = given.whole if isinstance(given, ShardedTable) else given
         if task is not None:
             check_choice(task, "task", TASKS)
         check_number(holdout, "holdout", minimum=0, maximum=1, strict_maximum=True)
         check_integer(seed, "seed", minimum=0)
         encoder.check(table)
         without = (target, *([] if weight is None else [weight]))
-        for name in without:
-            table.column(name)  # an error if there is none
+        for one in without:
+            table.check_name(one)
         if weight == target:
             raise TableError(f"{table.source}, column {target!r} is both target and weight")
-        for given, what in ((target, "the target"), (weight, "the weight")):
+        for name, what in ((target, "the target"), (weight, "the weight")):
             for option in ("drop", "categorical", "use"):
-                if given in getattr(encoder, option):
+                if name in getattr(encoder, option):
                     raise TableError(
-                        f"{table.source}, column {given!r} is {what} and cannot be given as "
+                        f"{table.source}, column {name!r} is {what} and cannot be given as "
                         f"{option} as well"
                     )
         encoder.names(table, without)
@@ -149,14 +157,25 @@ class TrainingData:
         # made from the training rows alone, so that the held-out rows are new to the model
         training = present.select(~held_out)
         found, about = encoder.learn(training, without)
-        X = encoded_rows(found, present) if table.in_files else found.encode(present)[0]
         notes += _about_target(present, aim, task is None)
         rows = np.full(len(table), LEFT_OUT)
         rows[~left_out] = np.where(held_out, HELD_OUT, TRAINED)
-        return cls(X, y, weights, rows, found, aim, (*table.notes, *notes, *about))
+        everything = (*table.notes, *notes, *about)
+        if sharded is None:
+            X = encoded_rows(found, present) if table.in_files else found.encode(present)[0]
+            return cls(X, y, weights, rows, found, aim, everything)
+        here = sharded.places
+        mine = here[~left_out[here]]  # and their places among the rows that are present
+        own = np.cumsum(~left_out)[mine] - 1
+        with failing_together(sharded.ranks):
+            local = sharded.local.with_missing(encoder.words).select(~left_out[here])
+            X = found.encode(local)[0]
+        weights = None if weights is None else weights[own]
+        return cls(X, y[own], weights, rows, found, aim, everything, here, sharded.ranks)
 
     def part(self, which: int) -> Part:
-        chosen = self.rows[self.rows != LEFT_OUT] == which
+        rows = self.rows if self.here is None else self.rows[self.here]
+        chosen = rows[rows != LEFT_OUT] == which
         weights = None if self.weights is None else self.weights[chosen]
         X = self.X.select(chosen) if is_stored(self.X) and not chosen.all() else self.X
         return X if is_stored(X) else X[chosen], self.y[chosen], weights
@@ -216,8 +235,9 @@ def _labels(table: Table, name: str) -> np.ndarray:
     """Labels as texts. Numbers are all written in the same way, so that 1 and 1.0 are one label."""
     if not table.is_numeric(name) or table.kinds.get(name) == "category":
         return table.texts(name)
-    numbers = table.numbers(name)
-    return np.array([None if np.isnan(v) else number_text(v) for v in numbers], dtype=object)
+    different, owner = np.unique(table.numbers(name), return_inverse=True)
+    texts = [None if np.isnan(v) else number_text(v) for v in different]
+    return np.array(texts, dtype=object)[owner]
 
 
 def _target(table: Table, name: str, weight: str | None, task: str | None) -> Target:

@@ -68,8 +68,10 @@ def restored(content: Content) -> Fields:
     rows = _array(arrays, "rows", np.uint8, None)
     if rows.max(initial=0) > LEFT_OUT:
         raise ValueError("rows must hold 0, 1 and 2")
-    n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=1)
+    n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=0)
     n_patterns = check_integer(fitted["n_patterns"], "n_patterns", minimum=1)
+    if (n_rows == 0) != (described["fingerprint"] == ""):
+        raise ValueError("a model of rows in several processes has no dual point, others have one")
     if n_rows > np.sum(rows == TRAINED):
         raise ValueError("the dual point has more rows than there are training rows")
     mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)

@@ -46,9 +46,7 @@ def _is_table(path: Path) -> bool:
     return path.name.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
-def joined(
-    tables: Sequence[Table], source: str, holding: Mapping[str, str] | None = None
-) -> Table:
+def joined(tables: Sequence[Table], source: str, holding: Mapping[str, str] | None = None) -> Table:
     """The rows of several tables, one after the other. `holding` are the columns that there are in
     all processes, with what each holds; by default those of these tables."""
     holding = common_columns([(table.source, kinds(table)) for table in tables], holding)

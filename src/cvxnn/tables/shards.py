@@ -56,7 +56,7 @@ def _pieces(path: Path) -> Iterator[Piece]:
     if not sizes:
         yield Piece(path, (), path.stat().st_size)
     groups: list[int] = []
-    for k, size in enumerate(sizes):
+    for k in range(len(sizes)):
         groups.append(k)
         together = sum(sizes[group] for group in groups)
         if together >= _PIECE or k == len(sizes) - 1:
@@ -80,6 +80,15 @@ def read_pieces(
     pieces: Sequence[Piece], *, delimiter: str | None = None, encoding: str | None = None
 ) -> list[Table]:
     return [piece.read(delimiter, encoding) for piece in pieces]
+
+
+class FilesOfCluster(NamedTuple):
+    """A table that a cluster is to read: the name that was given, the pieces that it stands for,
+    and how text files are read."""
+
+    source: Path
+    pieces: list[Piece]
+    reading: dict[str, str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,13 +142,12 @@ class ShardedTable:
         whole = Table(columns, source, None, comma, notes, segments=tuple(segments))
         return cls(local, places, whole, ranks)
 
+    @property
+    def source(self) -> str:
+        return self.whole.source
+
     def __len__(self) -> int:
         return len(self.whole)
-
-    def with_missing(self, words: Sequence[str]) -> ShardedTable:
-        return replace(
-            self, local=self.local.with_missing(words), whole=self.whole.with_missing(words)
-        )
 
     def __repr__(self) -> str:
         mine = count(len(self.local), "row")

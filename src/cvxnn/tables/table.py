@@ -107,9 +107,13 @@ class Table:
         return replace(self, columns=columns, row_numbers=numbers[rows])
 
     def column(self, name: str) -> np.ndarray:
+        self.check_name(name)
+        return self.columns[name]
+
+    def check_name(self, name: str) -> None:
+        """Refuse the name of a column that there is not."""
         if name not in self.columns:
             raise TableError(f"{self.source} has no column {name!r}{self._hint(name)}")
-        return self.columns[name]
 
     def _hint(self, name: str) -> str:
         folded = {other.casefold(): other for other in self.columns}

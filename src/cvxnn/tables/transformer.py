@@ -125,7 +125,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if isinstance(given, str) or not isinstance(given, Sequence | np.ndarray):
                 raise TypeError(f"{what} must be a list, got {given!r}")
             for name in given if what != "na" else ():
-                table.column(name)  # an error if there is none
+                table.check_name(name)
                 if what != "drop" and name in self.drop:
                     raise TableError(
                         f"{table.source}, column {name!r} is given as drop and as {what}"
