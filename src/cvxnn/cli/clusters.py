@@ -20,7 +20,7 @@ def connected(address: str) -> Iterator[Any]:
         from distributed import Client
     except ImportError as error:
         raise Failure("--cluster needs Dask: pip install 'cvxnn[dask]'", BAD_INPUT) from error
-    for name in ("distributed", "tornado"):  # what is wrong is told here
+    for name in ("distributed", "distributed.client", "tornado"):  # what is wrong is told here
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=REACHED)

@@ -114,9 +114,11 @@ def common_columns(
         lacking = [name for name in common if name not in its]
         further = [name for name in its if name not in common]
         if lacking or further:
-            what, names = ("lacks", lacking) if lacking else ("has in addition", further)
+            names, what = (lacking, "lacks") if lacking else (further, "has")
             few = f"the column{'s' * (len(names) > 1)} {listed(names)}"
-            raise TableError(f"{source} {what} {few} beside {first}")
+            raise TableError(
+                f"{source} {what} {few}, which {first} {'has' if lacking else 'lacks'}"
+            )
         for name, what in its.items():
             if what == NOTHING:
                 continue
