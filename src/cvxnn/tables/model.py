@@ -53,7 +53,6 @@ from cvxnn.tables.exporting import to_onnx, to_torch
 from cvxnn.tables.frames import as_table
 from cvxnn.tables.gathered import outputs_of
 from cvxnn.tables.notes import warn_about_guesses
-from cvxnn.tables.objectives import objective_above
 from cvxnn.tables.posing import PosedModel
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
 from cvxnn.tables.restoration import restored
@@ -64,7 +63,8 @@ from cvxnn.tables.transformer import TableEncoder
 from cvxnn.validation import check_choice
 from cvxnn.verification.all_patterns import verify_bound
 from cvxnn.verification.checks import verify_network
-from cvxnn.verification.programs import Program, network_value
+from cvxnn.verification.many_rows import value_of
+from cvxnn.verification.programs import Program, Scales
 from cvxnn.verification.results import Verification
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ _OLD_FILE = (
 # A claimed objective is this much, relative, above the one that was found, so that a check on
 # another machine, whose last bits may differ, still confirms it.
 MARGIN = 2.0**-46
-MOST_EXACT = 2**16  # activations for which a claim is computed without rounding: about a second
 WIDE_MARGIN = 1e-9  # the same where the objective was computed in floating point
 
 
@@ -489,15 +488,10 @@ class Model:
         return model._claiming(model._posed(table))
 
     def _claiming(self, posed: PosedModel) -> Model:
-        """The model with a certificate whose objective is computed without rounding, or where that
-        would take longer than training, with a bound on the rounding; for the network as it will
-        be in the file."""
+        """The model with a certificate whose objective is computed without rounding, or for many
+        rows rounded outward, as a check will do it; for the network as it will be in the file."""
         estimator, claim = _copy(self.estimator), self.certificate
-        found = math.inf
-        if len(posed.rows) * self.network.n_neurons > MOST_EXACT:
-            found = objective_above(self.network, posed.program, posed.scales)
-        if not math.isfinite(found):  # few rows, or numbers that floating point cannot bound well
-            found = network_value(self.network, posed.program, posed.scales).objective
+        found = value_of(self.network, posed.program, posed.scales).objective
         objective = max(found, claim.lower_bound) * (1 + MARGIN)
         own = objective if posed.program.cones else None
         estimator.certificate_ = replace(claim, objective=objective, network_objective=own)

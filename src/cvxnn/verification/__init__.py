@@ -1,1 +1,1 @@
-"""Certificates checked by a second route, without rounding."""
+"""Certificates checked by a second route, without rounding or rounded outward."""

@@ -3,8 +3,9 @@
 `verify` recomputes what a certificate claims from the numbers of the program alone: data X,
 pattern bits, targets, row weights, lam. It shares no code with operators, losses, penalties,
 cones, kernels or solvers, so that none of them vouches for itself, and it has no slack: sums and
-products are exact integers, what is not exact is rounded outward (see `exact.py`). What it
-confirms holds in real arithmetic for the numbers as they are stored:
+products are exact integers, what is not exact is rounded outward (see `exact.py`). For networks
+and many rows, sums over rows are rounded outward as well (see `many_rows.py`). What it confirms
+holds in real arithmetic for the numbers as they are stored:
 
     objective     P = f(sum_i D_i X U_i + 1 b') + g(U), for C-ReLU with V_i - W_i and g of both
     lower bound   D = -f*(tau T) - g*(tau M'T), of a tau for which tau T is dual feasible
@@ -35,8 +36,9 @@ from cvxnn.solvers.results import Solution
 from cvxnn.validation import check_array, check_problem
 from cvxnn.verification.all_patterns import verify_bound
 from cvxnn.verification.cones import Progress
-from cvxnn.verification.dual_points import bound_of
+from cvxnn.verification.dual_points import EXACT, ROUNDED, bound_of
 from cvxnn.verification.exact import Exact, roots
+from cvxnn.verification.many_rows import is_large, value_of, zero_objective_of
 from cvxnn.verification.programs import (
     Program,
     Scales,
@@ -175,9 +177,14 @@ def verify_network(
     it may be pruned, improved, or read from a file. It may take raw columns and targets, if
     `scales` are those of the program.
     """
-    value = network_value(network, program, scales)
-    lower_bound, how = bound_of(program, dual, multipliers, certificate.radius, value.size)
-    zero, zero_slack = zero_objective_above(program)
+    value = value_of(network, program, scales)
+    if value.rounded and (value.unmatched or not value.objective <= certificate.objective):
+        value = network_value(network, program, scales)
+    args = program, dual, multipliers, certificate.radius, value.size
+    lower_bound, how = bound_of(*args, rounded=is_large(program))
+    if is_large(program) and not lower_bound >= certificate.lower_bound:
+        lower_bound, how = bound_of(*args)
+    zero, zero_slack = zero_objective_of(program)
     found = Verification(
         objective=value.objective,
         lower_bound=lower_bound,
@@ -186,7 +193,8 @@ def verify_network(
         network_objective=value.objective if program.cones else None,
         scope=program.scope,
         checked=(
-            "the network's own objective, on its predictions, in exact integers",
+            "the network's own objective, on its predictions"
+            + (ROUNDED if value.rounded else EXACT),
             f"lower bound, {how}",
             "patterns of the neurons, row by row",
         ),

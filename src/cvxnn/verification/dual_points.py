@@ -21,7 +21,8 @@ T is the point that the doubles Theta stand for, exactly:
                   that is largest in its direction; for softmax it is moved, in the row with most
                   room, to the column with most room
 
-Floats choose (tau, and gamma where none is given); integers prove.
+Floats choose (tau, and gamma where none is given); integers prove. Where rows are many, sums over
+rows may be rounded outward instead (`limbs.py`, `logarithms.py`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from scipy.optimize import nnls
 
 from cvxnn.arrays import to_numpy
 from cvxnn.certificates import Multipliers
+from cvxnn.rounding import down
 from cvxnn.validation import check_array
 from cvxnn.verification.exact import (
     PLACES,
@@ -46,8 +48,11 @@ from cvxnn.verification.exact import (
     roots,
     stacked,
 )
+from cvxnn.verification.limbs import correlations
+from cvxnn.verification.logarithms import entropies_below
 from cvxnn.verification.programs import Program
 
+EXACT, ROUNDED = ", in exact integers", ", rounded outward"
 _ZERO = Exact(0)
 _NEAR = 1e-9  # quotients this close in floats are compared exactly
 # At lam = 0 a bound is among weights no larger than this multiple of the given ones, if it does not
@@ -61,13 +66,18 @@ def bound_of(
     multipliers: Multipliers | None,
     radius: float | None,
     size: float,
+    *,
+    rounded: bool = False,
 ) -> tuple[float, str]:
     """The bound of the best scaling of the dual point, or 0, which always holds; and how it was
-    found, in words."""
+    found, in words. Sums over rows are exact, or for many rows rounded outward."""
     Theta = to_numpy(check_array(dual, "dual")).astype(np.float64)
     if Theta.shape != program.Y.shape:
         raise ValueError(f"dual must have shape {program.Y.shape}, got {Theta.shape}")
-    point, how = _Dual.of(program, Theta), "of the best dual feasible multiple of the dual point"
+    point, how = (
+        _Dual.of(program, Theta, rounded),
+        "of the best dual feasible multiple of the dual point",
+    )
     if program.cones and multipliers is None and program.lam > 0:
         multipliers, by = _own_multipliers(point)
         how += by
@@ -86,7 +96,7 @@ def bound_of(
         how += (
             "; a column of it sums to more than can be taken from one entry, so it proves nothing"
         )
-    return max(bound.below(), 0.0), how + ", in exact integers"
+    return max(bound.below(), 0.0), how + (ROUNDED if rounded else EXACT)
 
 
 def bound_of_prices(program: Program, dual: ArrayLike, prices: np.ndarray) -> float:
@@ -112,7 +122,9 @@ def bound_of_prices(program: Program, dual: ArrayLike, prices: np.ndarray) -> fl
 def _squared_limits(point: _Dual, multipliers: Multipliers | None) -> Exact:
     """For each class, or all, the square of the norm that the dual constraint bounds; of l2 the sum
     of squares."""
-    program, G = point.program, point.correlation
+    program, G, off = point.program, point.correlation, point.off
+    if not program.cones:
+        G = abs(G) + off
     if program.penalty == "none":
         G = G * Exact.of(1 / program.units[:, None])
     if program.penalty == "l2":
@@ -128,6 +140,7 @@ def _squared_limits(point: _Dual, multipliers: Multipliers | None) -> Exact:
     if multipliers is not None and len(multipliers.value):
         blocks = _relaxed(program, blocks, multipliers)
     C = program.Y.shape[1]
+    blocks = abs(blocks) + Exact(np.tile(off.ints.T, (2 * program.mask.shape[1], 1)), off.exponent)
     return (blocks * blocks).sum(axis=1).reshape(-1, C).max(axis=0)
 
 
@@ -220,6 +233,13 @@ def _exact_point(program: Program, Theta: np.ndarray) -> tuple[Exact, np.ndarray
     return Exact(ints, T.exponent), dead
 
 
+def _exact_correlations(program: Program, T: Exact) -> tuple[Exact, Exact]:
+    X, (_, C) = Exact.of(program.X), T.ints.shape
+    G = [(X * T[:, [k]]).sums_over(program.mask) for k in range(C)]  # all with one exponent
+    none = Exact(np.full((program.X.shape[1], C), 0, dtype=object))
+    return Exact(np.stack([part.ints for part in G], axis=2), G[0].exponent), none
+
+
 def _move_sums(ints: np.ndarray, room: np.ndarray) -> None:
     """Move the sum of each column to the one with most room, in the row with most room."""
     sums = ints.sum(axis=0)
@@ -243,17 +263,19 @@ class _Dual:
     T: Exact
     dead: np.ndarray
     correlation: Exact  # M'T: X'D_i T for each pattern, (p, d, C)
+    off: Exact  # by how much it may be off, (d, C)
+    rounded: bool
     groups: tuple[tuple[int, ...], ...]  # classes that are scaled alike
 
     @classmethod
-    def of(cls, program: Program, Theta: np.ndarray) -> _Dual:
+    def of(cls, program: Program, Theta: np.ndarray, rounded: bool = False) -> _Dual:
         T, dead = _exact_point(program, Theta)
-        X, C = Exact.of(program.X), Theta.shape[1]
-        G = [(X * T[:, [k]]).sums_over(program.mask) for k in range(C)]  # all with one exponent
+        C = Theta.shape[1]
         together = program.loss == "softmax" or program.penalty == "feature"
         groups = (tuple(range(C)),) if together else tuple((k,) for k in range(C))
-        correlation = Exact(np.stack([part.ints for part in G], axis=2), G[0].exponent)
-        return cls(program, T, dead, correlation, groups)
+        found = correlations(program.X, T, program.mask) if rounded else None
+        correlation, off = found or _exact_correlations(program, T)
+        return cls(program, T, dead, correlation, off, rounded, groups)
 
     def bound(self, squares: Exact) -> Exact:
         """-f*(tau T) - g*(tau M'T) of the best tau, a class or all."""
@@ -354,6 +376,10 @@ class _Dual:
             pairs = np.stack([shares[:, :C], shares[:, C:]], axis=2).reshape(-1, 2)
         else:
             pairs = shares
+        if self.rounded:
+            low = down(Exact(pairs, base).floats(), 2)
+            total = down(math.fsum(entropies_below(low)), 1)
+            return Exact.of(total) - t * t * quadratic
         wholes = pairs.sum(axis=1)
         entropies = sum(
             entropy(part, whole)

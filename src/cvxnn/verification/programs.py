@@ -9,7 +9,7 @@ and never by more than rounding to a double (see `verification.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -148,9 +148,14 @@ def penalty_above(program: Program, U: np.ndarray) -> Exact:
 def zero_objective_above(program: Program) -> tuple[float, float]:
     """The loss of the zero prediction at a good bias, and by how much the last digit of that bias
     may change it, which matters where targets are far from zero."""
-    Z = Exact.of(np.zeros_like(program.Y))
-    bias = good_bias(program, Z, None)
-    return loss_above(program, Z + bias).above(), float(np.sum(np.spacing(bias.floats()) ** 2))
+    bias, slack = zero_bias(program)
+    return loss_above(program, Exact.of(np.zeros_like(program.Y)) + bias).above(), slack
+
+
+def zero_bias(program: Program) -> tuple[Exact, float]:
+    """A good bias without weights, and by how much its last digit may change the loss."""
+    bias = good_bias(program, Exact.of(np.zeros_like(program.Y)), None)
+    return bias, float(np.sum(np.spacing(bias.floats()) ** 2))
 
 
 def summed_outputs(program: Program, ints: np.ndarray, k: np.ndarray, exponent: int) -> Exact:
@@ -245,11 +250,13 @@ class NetworkValue:
     unmatched : how many neurons have a pattern that is not one of the program's. Rows on the edge
         of a half-space, up to rounding, match either way.
     size : sum_j ||W1_j|| ||W2_j||_1 in units of columns, from above.
+    rounded : whether predictions and losses were rounded outward.
     """
 
     objective: float
     unmatched: int
     size: float
+    rounded: bool = False
 
 
 def network_value(
@@ -258,50 +265,85 @@ def network_value(
     """The value of a network: with W1' = W1 o spread, or (W1 o spread) Q, and b1' = b1 + W1 mean it
     takes the program's rows, and its outputs less `target_mean`, over `target_spread`, are those of
     the program. A gated neuron is on where the pattern of its gate is."""
-    if scales is None:
-        m, C = network.n_features, network.n_outputs
-        scales = Scales(np.zeros(m), np.ones(m), np.zeros(C), np.ones(C))
-    first, shift = for_scaled_rows(network.W1, network.b1, scales)
-    W2, spread = Exact.of(network.W2), Exact.of(scales.target_spread)
-    offset = -Exact.of(scales.target_mean)
-    if network.b2 is not None:
-        offset = offset + Exact.of(network.b2)
+    layers = Layers.of(network, scales)
     if isinstance(network, GatedReLUNetwork):
-        bits, unmatched = _gated_bits(network, program, scales)
+        bits, unmatched = _gated_bits(network, program, layers)
     wrong, total = np.zeros((network.n_neurons, program.mask.shape[1])), Exact(0)
-    for rows, pre in _pre_activations(program, first, shift):
+    for rows, pre in _pre_activations(program, layers.first, layers.shift):
         if isinstance(network, GatedReLUNetwork):
             on = bits[rows]
         else:
             on = pre.ints > 0
-            wrong += wrong_rows(program, rows, pre.floats(), first.floats(), shift.floats())
-        Z = Exact(np.where(on, pre.ints, 0), pre.exponent) @ W2 + offset
-        total = total + loss_above(program, Z, rows, spread)
+            wrong += wrong_rows(program, rows, pre.floats(), layers.first, layers.shift)
+        Z = Exact(np.where(on, pre.ints, 0), pre.exponent) @ layers.second + layers.offset
+        total = total + loss_above(program, Z, rows, layers.spread)
     if not isinstance(network, GatedReLUNetwork):
         unmatched = int(np.sum(wrong.min(axis=1) > 0))
-    norms = roots((first * first).sum(axis=1) + shift * shift, up=True)
-    second = quotients(abs(W2), spread, up=True).sum(axis=1)
-    objective = (total + Exact.of(program.lam) * (norms * second).sum()).above()
-    units = np.append(program.units, 1.0)  # the last is that of the column of ones, if there is one
-    d = first.ints.shape[1]
-    first, shift = first * Exact.of(units[:d]), shift * Exact.of(units[d])
-    size = roots((first * first).sum(axis=1) + shift * shift, up=True) * second
-    return NetworkValue(objective, unmatched, size.sum().above())
+    return layers.worth(program, total, unmatched)
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """The layers of a network for scaled rows, exactly: outputs are (X first' + shift)_+ second +
+    offset, over `spread`."""
+
+    first: Exact  # (m, d)
+    shift: Exact  # (m,)
+    second: Exact  # (m, C)
+    offset: Exact  # (C,)
+    spread: Exact  # (C,)
+    scales: Scales
+
+    @classmethod
+    def of(cls, network: TwoLayerNetwork, scales: Scales | None) -> Layers:
+        if scales is None:
+            m, C = network.n_features, network.n_outputs
+            scales = Scales(np.zeros(m), np.ones(m), np.zeros(C), np.ones(C))
+        first, shift = for_scaled_rows(network.W1, network.b1, scales)
+        offset = -Exact.of(scales.target_mean)
+        if network.b2 is not None:
+            offset = offset + Exact.of(network.b2)
+        spread = Exact.of(scales.target_spread)
+        return cls(first, shift, Exact.of(network.W2), offset, spread, scales)
+
+    def worth(self, program: Program, loss: Exact, unmatched: int) -> NetworkValue:
+        """The value of the network, whose loss is at most this."""
+        first, shift = self.first, self.shift
+        norms = roots((first * first).sum(axis=1) + shift * shift, up=True)
+        second = quotients(abs(self.second), self.spread, up=True).sum(axis=1)
+        objective = (loss + Exact.of(program.lam) * (norms * second).sum()).above()
+        units = np.append(program.units, 1.0)  # the last is that of the column of ones, if any
+        d = first.ints.shape[1]
+        first, shift = first * Exact.of(units[:d]), shift * Exact.of(units[d])
+        size = roots((first * first).sum(axis=1) + shift * shift, up=True) * second
+        return NetworkValue(objective, unmatched, size.sum().above())
 
 
 def _gated_bits(
-    network: GatedReLUNetwork, program: Program, scales: Scales
+    network: GatedReLUNetwork, program: Program, layers: Layers
+) -> tuple[np.ndarray, int]:
+    """Where gated neurons are on, and how many of them match no pattern, by exact heights."""
+    gates = for_scaled_rows(network.gates.T, network.gate_bias, layers.scales)
+    some = ((rows, exact.floats()) for rows, exact in _pre_activations(program, *gates))
+    return bits_of_gates(network, program, gates, some)
+
+
+def bits_of_gates(
+    network: GatedReLUNetwork,
+    program: Program,
+    gates: tuple[Exact, Exact],
+    heights: Iterable[tuple[slice, np.ndarray]],
 ) -> tuple[np.ndarray, int]:
     """Where gated neurons are on, (n, m), and how many of them match no pattern of the program. A
     neuron is on where the pattern of its gate says so; of several patterns that match up to
-    rounding, the closest counts. A neuron that matches none is on where its gate says so."""
-    gates, shift = for_scaled_rows(network.gates.T, network.gate_bias, scales)
+    rounding, the closest counts. A neuron that matches none is on where its gate says so: where the
+    heights, whose signs are right, are positive."""
     wrong = np.zeros((network.n_neurons, program.mask.shape[1]))
     unlike, bits = wrong.copy(), np.zeros((len(program.X), network.n_neurons), dtype=bool)
-    for rows, exact in _pre_activations(program, gates, shift):
-        heights, mask = exact.floats(), program.mask[rows]
-        wrong += wrong_rows(program, rows, heights, gates.floats(), shift.floats())
-        bits[rows] = heights > 0 if network.strict else heights >= 0
+    for rows, some in heights:
+        mask = program.mask[rows]
+        wrong += wrong_rows(program, rows, some, *gates)
+        bits[rows] = some > 0 if network.strict else some >= 0
         on = bits[rows].astype(float)
         unlike += on.T @ ~mask + (1 - on).T @ mask
     known = wrong.min(axis=1) == 0
@@ -329,10 +371,11 @@ def for_scaled_rows(W: np.ndarray, b: np.ndarray | None, scales: Scales) -> tupl
 
 
 def wrong_rows(
-    program: Program, rows: slice, heights: np.ndarray, W: np.ndarray, b: np.ndarray
+    program: Program, rows: slice, heights: np.ndarray, weights: Exact, shift: Exact
 ) -> np.ndarray:
     """In how many rows each neuron differs from each pattern, beyond rounding: (m, p)."""
-    X, mask = program.X[rows, : W.shape[1]], program.mask[rows]
-    edge = EDGE * (np.abs(X) @ np.abs(W.T) + np.abs(b))
+    W, b = np.abs(weights.floats()), np.abs(shift.floats())
+    X, mask = np.abs(program.X[rows, : W.shape[1]]), program.mask[rows]
+    edge = EDGE * (X @ W.T + b)
     on, off = (heights > edge).astype(float), (heights < -edge).astype(float)
     return on.T @ ~mask + off.T @ mask
