@@ -81,14 +81,17 @@ LEARNERS = (
     Learner("linear", "linear"),
     Learner("gated", "cvxnn", {"estimator": "GatedReLU"}),
     Learner("0.1.0", "cvxnn", environment=OTHER),
-    _variant("average", average=True),
+    _variant("mean of folds", ensemble="folds"),
+    _variant("variants", ensemble="variants"),
     _variant("categories", categorical_features="auto"),
     _variant("mixed gates", gates="mixed"),
-    _variant("mixed gates, average", gates="mixed", average=True),
+    _variant("mixed gates, mean of folds", gates="mixed", ensemble="folds"),
     _variant("sparse gates", gates="sparse"),
     _variant("learned scales", feature_scaling="learned"),
-    _variant("learned scales, average", feature_scaling="learned", average=True),
-    _variant("gated, mixed gates, average", estimator="GatedReLU", gates="mixed", average=True),
+    _variant("learned scales, mean of folds", feature_scaling="learned", ensemble="folds"),
+    _variant(
+        "gated, mixed gates, mean of folds", estimator="GatedReLU", gates="mixed", ensemble="folds"
+    ),
 )
 
 

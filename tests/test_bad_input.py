@@ -829,8 +829,8 @@ MODELS = {
     "a file of a newer version": Command(
         "predict model.cvxnn data.csv",
         2,
-        "model.cvxnn has format version 9, this cvxnn reads up to 8: update cvxnn",
-        {"model.cvxnn": with_header(rb"\"version\": 8", rb"\"version\": 9")},
+        "model.cvxnn has format version 10, this cvxnn reads up to 9: update cvxnn",
+        {"model.cvxnn": with_header(rb"\"version\": 9", rb"\"version\":10")},
     ),
     "a model of another kind": Command(
         "predict model.cvxnn data.csv",

@@ -86,7 +86,7 @@ def test_folds_decide_whether_numbers_are_codes():
     assert by_place.best_score_ == pytest.approx(coded.best_score_, abs=0.1)
 
 
-@pytest.mark.parametrize("settings", [{"average": True}, {"feature_scaling": "learned"}])
+@pytest.mark.parametrize("settings", [{"ensemble": "folds"}, {"feature_scaling": "learned"}])
 def test_other_choices_of_cross_validation_work_on_codes(settings):
     X, y = _coded()
     model = cvxnn.GatedReLUClassifierCV(categorical_features="auto", **FEW_CV, **settings)

@@ -489,7 +489,7 @@ def test_folds_are_less_precise_than_what_is_kept(cancer, monkeypatch):
 def test_programs_of_large_folds_are_not_kept(cancer, monkeypatch, cls):
     """Posed again for each strength, they give the same choice, and the same mean."""
     X, y = cancer
-    settings = {**QUICK_CV, "tol": 1e-6, "average": True}
+    settings = {**QUICK_CV, "tol": 1e-6, "ensemble": "folds"}
     monkeypatch.setattr(comparison, "FOLD_TOL", 0.0)
     kept = cls(**settings).fit(X, y)
     compared, posed = comparison.compare, []
@@ -585,11 +585,18 @@ def test_learned_scales_are_those_of_the_derivative():
     np.testing.assert_allclose(learned.column_factors_, expected, rtol=1e-2)
 
 
+def test_a_network_without_neurons_leaves_columns_as_they_are(cancer):
+    model = cvxnn.GatedReLUClassifier(1e3, **FEW, feature_scaling="learned")
+    with pytest.warns(UserWarning, match="all neurons are zero"):
+        model.fit(*cancer)
+    np.testing.assert_array_equal(model.column_factors_, 1)
+
+
 @pytest.mark.parametrize("cls", [cvxnn.ReLUClassifierCV, cvxnn.GatedReLUClassifierCV])
 def test_the_mean_of_the_networks_of_all_rows_and_of_the_folds(cls, cancer):
     X, y = cancer
     plain = cls(**QUICK_CV).fit(X, y)
-    model = cls(**QUICK_CV, average=True).fit(X, y)
+    model = cls(**QUICK_CV, ensemble="folds").fit(X, y)
     assert model.alpha_ == plain.alpha_
     first, *others = model.members_
     assert len(others) == 3
@@ -600,7 +607,7 @@ def test_the_mean_of_the_networks_of_all_rows_and_of_the_folds(cls, cancer):
         assert member.n_rows < first.n_rows
     mean = np.mean([member.network.predict(X) for member in model.members_], axis=0)
     np.testing.assert_allclose(model.decision_function(X), mean, atol=1e-10)
-    again = model.set_params(average=False).fit(X, y)
+    again = model.set_params(ensemble=None).fit(X, y)
     assert not hasattr(again, "members_")
     np.testing.assert_array_equal(again.network_.W1, plain.network_.W1)
 

@@ -52,6 +52,7 @@ def make_table(target, *, missing=False, weights=False, seed=0, n=N):
     return Table(columns, "data.csv")
 
 
+FOLDS = {"alpha": None, "cv": 2, "n_alphas": 3}
 CASES = {
     "two classes": ({"target": "two"}, {}),
     "three classes": ({"target": "three"}, {}),
@@ -75,10 +76,23 @@ CASES = {
         {"target": "number", "weights": True},
         {"weight": "w", "n_components": 3, "scale": False, "alpha": None, "cv": 2, "n_alphas": 3},
     ),
+    "mean of folds": ({"target": "two"}, {"ensemble": "folds", **FOLDS}),
+    "mean of folds, three classes": (
+        {"target": "three", "weights": True},
+        {"ensemble": "folds", "class_weight": "balanced", "weight": "w", "kind": "gated", **FOLDS},
+    ),
+    "mean of folds on components": (
+        {"target": "number", "missing": True},
+        {"ensemble": "folds", "n_components": 3, **FOLDS},
+    ),
+    "mean of variants": ({"target": "number", "n": 100}, {"ensemble": "variants", **FOLDS}),
     "nothing held out": ({"target": "two"}, {"holdout": 0.0}),
     "zero network": ({"target": "two"}, {"alpha": 1e3}),
 }
+MEANS = [case for case in CASES if "ensemble" in CASES[case][1]]
 each_case = pytest.mark.parametrize("case", CASES)
+each_single = pytest.mark.parametrize("case", [case for case in CASES if case not in MEANS])
+each_mean = pytest.mark.parametrize("case", MEANS)
 
 
 @cache
@@ -130,7 +144,7 @@ def test_a_model_comes_back_to_the_last_bit(case, path):
     assert read.get_params() == saved.get_params()
     names = {name for name in vars(saved) if name.endswith("_")} - {"scorer_"}
     assert names <= set(vars(read))
-    for name in names - {"network_", "bound_"}:
+    for name in names - {"network_", "bound_", "members_"}:
         np.testing.assert_array_equal(getattr(read, name), getattr(saved, name))
     assert repr(read.bound_) == repr(saved.bound_)
     predicted, notes = model.predictions(table)
@@ -182,6 +196,130 @@ def test_learned_scales_are_kept_and_certified(kind, path):
     other = replace(again, numbers=replace(again.numbers, factors=None))
     found = other.verify(table)  # the same program, but its scope is another
     assert not found.agrees
+
+
+# ------------------------------------------------------------------------ means of networks
+
+
+@each_mean
+def test_each_network_of_a_mean_comes_back_and_is_confirmed(case, path):
+    model, table = model_of(case), table_of(case)
+    again = through_file(model, path)
+    assert len(again.members) == len(model.members) > 2
+    for ours, read in zip(model.members, again.members, strict=True):
+        for name in ("W1", "b1", "W2", "b2"):
+            np.testing.assert_array_equal(getattr(ours.network, name), getattr(read.network, name))
+        assert (ours.certificate, ours.share, ours.alpha) == (
+            read.certificate,
+            read.share,
+            read.alpha,
+        )
+    assert again.estimator.members_[1].n_rows == model.estimator.members_[1].n_rows
+    found = again.verify(table)
+    for one, member in zip((found, *found.others), again.members, strict=True):
+        assert one.agrees, one
+        assert one.objective == pytest.approx(member.certificate.objective, rel=1e-9)
+        assert one.lower_bound == pytest.approx(member.certificate.lower_bound, rel=1e-9)
+    X = model.encoder.encode(table)[0]
+    outputs = [member.share * member.network.predict(X) for member in again.members]
+    np.testing.assert_allclose(again.network.predict(X), np.sum(outputs, axis=0), rtol=1e-10)
+
+
+def test_a_program_of_a_fold_has_the_rows_that_it_trained_on(path):
+    """A bound of a member, by the objective of its network that other code computes from the rows
+    of the table."""
+    model, table = through_file(model_of("mean of folds"), path), table_of("mean of folds")
+    X, y, _ = model.training_rows(table)
+    tested = np.zeros(len(y), dtype=int)
+    for member in model.members[1:]:
+        tested += ~np.isin(np.arange(len(y)), member.places)
+        network, rows = member.network, X[member.places]
+        loss = np.mean(
+            np.logaddexp(0, -np.where(y == "yes", 1, -1) * network.predict(X))[member.places]
+        )
+        mean, spread = rows.mean(axis=0), rows.std(axis=0)
+        first = np.column_stack([network.W1 * spread, network.b1 + network.W1 @ mean])
+        sizes = np.linalg.norm(first, axis=1) * np.abs(network.W2[:, 0])
+        objective = loss + member.alpha * sizes.sum()
+        assert objective == pytest.approx(member.certificate.objective, rel=1e-9)
+    np.testing.assert_array_equal(tested, 1)  # every row is held out by one fold
+
+
+def with_array(name, make):
+    def change(network, description, arrays):
+        arrays[name] = make(arrays[name])
+
+    return change
+
+
+def other_fold(network, description, arrays):
+    arrays["member1_places"] = 1 - arrays["member1_places"]
+
+
+def better_member(network, description, arrays):
+    description["members"][2]["certificate"]["lower_bound"] *= 1.01
+
+
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (with_array("member1_dual", lambda dual: 0.5 * dual), "lower_bound"),
+        (with_array("member2_row_weight", lambda weight: weight[::-1] * 1.1), "row weights"),
+        (with_array("member1_column_spread", lambda spread: 2 * spread), "column spreads"),
+        (better_member, "lower_bound"),
+        (other_fold, "objective"),
+    ],
+)
+def test_a_false_claim_of_one_network_of_a_mean_is_not_confirmed(change, differs, path):
+    table = table_of("mean of folds")
+    found = tampered(model_of("mean of folds"), path, change).verify(table)
+    assert not found.agrees
+    assert found.verdict == "NOT confirmed"
+    assert not found.differences
+    assert any(differs in text for other in found.others for text in other.differences)
+
+
+def first_certificate(network, description, arrays):
+    description["certificate"]["lower_bound"] = description["certificate"]["objective"]
+
+
+def converged(network, description, arrays):
+    description["members"][1]["converged"] = False
+
+
+def shares(network, description, arrays):
+    description["members"][1]["share"] *= 1.5
+
+
+def fewer(network, description, arrays):
+    del description["members"][-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (with_array("members_W2", lambda W2: W2 * 1.01), "not the mean of its members"),
+        (with_array("members_b2", lambda b2: b2 + 0.1), "not the mean of its members"),
+        (with_array("member1_places", lambda places: places + 1), "places must hold 0 and 1"),
+        (shares, "not the mean of its members"),
+        (fewer, "members_W2 has dtype"),
+        (first_certificate, "not that of the first"),
+        (converged, "converged is not what is said"),
+    ],
+)
+def test_files_that_contradict_their_mean_are_refused(change, why, path):
+    with pytest.raises(ModelFileError, match=why):
+        tampered(model_of("mean of folds"), path, change)
+
+
+def test_a_mean_is_neither_pruned_nor_improved():
+    model, table = model_of("mean of folds"), table_of("mean of folds")
+    assert "networks whose mean" in repr(model)
+    for change in (model.prune, model.improve):
+        with pytest.raises(ValueError, match=r"mean of 3 networks, .* train it without ensemble"):
+            change(table)
+    with pytest.raises(TypeError, match="with alpha there are none"):
+        Model.fit(table, "y", alpha=0.1, ensemble="folds")
 
 
 # ----------------------------------------------------------------------------- predictions
@@ -676,7 +814,7 @@ def test_another_fingerprint_does_not_help(path):
 # ------------------------------------------------------------------------- prune and improve
 
 
-@each_case
+@each_single
 def test_pruning_keeps_its_promises(case, path):
     model, table = model_of(case), table_of(case)
     smaller = through_file(model.prune(table), path)
@@ -708,7 +846,7 @@ def test_pruning_drops_neurons_that_are_there_twice(path):
     assert twice.prune(table).network.n_neurons <= network.n_neurons
 
 
-@each_case
+@each_single
 def test_improving_keeps_its_promises(case, path):
     model, table = model_of(case), table_of(case)
     better = through_file(model.improve(table, n_patterns=5), path)

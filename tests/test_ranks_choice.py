@@ -47,7 +47,7 @@ def mine(ranks, *arrays):
 
 CHOICES = {
     "values": ("values", {"scoring": None}),
-    "two": ("two", {"class_weight": "balanced", "average": True}),
+    "two": ("two", {"class_weight": "balanced"}),
     "three": ("three", {"loss": "squared", "rule": "one_se", "eps": 0.3}),
     "scoring": ("two", {"scoring": "roc_auc", "cv": KFold(3), "random_state": None}),
     "learned": ("values", {"feature_scaling": "learned", "cv": [(range(90), range(90, N))]}),
@@ -72,7 +72,6 @@ def chosen(ranks, name):
         "best": model.best_index_,
         "alpha": model.alpha_,
         "objective": model.certificate_.objective,
-        "rows": sum(member.n_rows for member in getattr(model, "members_", ())),
         "predictions": model.predict(X) if kind == "values" else model.decision_function(X),
         "proven": model.certificate_.proven,
     }
@@ -172,6 +171,7 @@ def test_what_a_choice_over_processes_does_not_offer(processes):
         assert "n_jobs=2 is for rows in one process" in said[0]
         assert "max_seconds=1e-09 is too short" in said[1]
         assert said[2].endswith("own splitter")
+        assert "ensemble='folds' needs all rows in one process" in said[3]
 
 
 def refused(ranks):
@@ -185,7 +185,12 @@ def refused(ranks):
         def get_n_splits(self):
             return 1
 
-    for settings in ({"n_jobs": 2}, {"max_seconds": 1e-9}, {"cv": Failing()}):
+    for settings in (
+        {"n_jobs": 2},
+        {"max_seconds": 1e-9},
+        {"cv": Failing()},
+        {"ensemble": "folds"},
+    ):
         try:
             cvxnn.GatedReLURegressorCV(n_patterns=5, **settings).fit(cvxnn.ShardedRows(X, ranks), y)
         except Exception as error:

@@ -549,7 +549,7 @@ def test_training_rows_are_known_by_the_certified_objective(name, data, weighted
 
 def test_a_mean_of_networks_is_said_not_to_be_certified():
     model = cvxnn.GatedReLUClassifierCV(
-        n_patterns=15, cv=3, average=True, feature_scaling="learned"
+        n_patterns=15, cv=3, ensemble="folds", feature_scaling="learned"
     ).fit(X, two(X))
     contents = contents_of(model, X, two(X))
     # the network of all rows has the certified objective

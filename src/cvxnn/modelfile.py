@@ -29,7 +29,8 @@ FORMAT = "cvxnn-model"
 # model's program. New in 5: principal components among these. New in 6: rounds of generation, and
 # bounds over all patterns with their evidence. New in 7: learned scales of columns. New in 8: how
 # numbers and dates of tables are written, texts for missing values, and labels that are numbers.
-VERSION = 8
+# New in 9: means of networks, with what proves each of them.
+VERSION = 9
 _SINCE = {"b2": 2}  # the version in which an array was introduced, if not in the first
 MAX_HEADER = 2**24  # bytes of JSON; parsing takes up to thirty times as much memory
 _PREFIX = "model."  # of the names of arrays that are not part of the network

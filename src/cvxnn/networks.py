@@ -11,6 +11,7 @@ not penalised, and is kept apart from convex weights.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -152,7 +153,8 @@ class TwoLayerNetwork(ABC):
             shares = check_vector(weights, "weights", len(networks))
         if np.any(shares < 0) or not shares.sum() > 0:
             raise ValueError("weights must not be negative, and not all zero")
-        pairs = list(zip(networks, shares / shares.sum(), strict=True))
+        # a sum that is rounded once, so that the mean is the same on every machine
+        pairs = list(zip(networks, shares / math.fsum(shares), strict=True))
         own: dict[str, Any] = {
             name: np.concatenate([getattr(network, name) for network in networks], axis=-1)
             for name in cls.arrays
@@ -168,6 +170,21 @@ class TwoLayerNetwork(ABC):
             b2=sum(s * _or_zeros(n.b2, n.n_outputs) for n, s in pairs) if lifted else None,
             **own,
         )
+
+    def members(
+        self, n_neurons: Sequence[int], W2: np.ndarray, b2: np.ndarray | None
+    ) -> list[Self]:
+        """The networks that this one is the mean of, by their numbers of neurons; `W2` (m, C) are
+        their own second layers, one below the other, and `b2` (k, C) their output biases."""
+        if sum(n_neurons) != self.n_neurons or W2.shape != self.W2.shape:
+            raise ValueError("the neurons are not those of the networks that this is the mean of")
+        ends = np.cumsum(n_neurons)
+        parts = []
+        for k, (end, count) in enumerate(zip(ends, n_neurons, strict=True)):
+            own = np.arange(end - count, end)
+            bias = None if b2 is None else b2[k]
+            parts.append(replace(self._select(own), W2=W2[own], b2=bias))
+        return parts
 
     def balanced(self) -> Self:
         """The same function with ||W1_j|| = ||W2_j||_1 for every neuron, where the weight decay

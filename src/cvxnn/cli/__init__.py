@@ -77,6 +77,12 @@ def main() -> None:
     help="The alpha with the best score, or the largest alpha within one standard error of it.",
 )
 @click.option(
+    "--ensemble",
+    type=click.Choice(["folds", "variants"]),
+    help="Predict by the mean of several networks, each certified: that of all rows and those of "
+    "the folds, or these of three variants, weighted by their losses on rows held out.",
+)
+@click.option(
     "--jobs",
     default=1,
     show_default=True,
@@ -141,7 +147,7 @@ def fit(options: Options) -> Action:
     """
     if options["alpha"] is not None:
         why = "is for cross-validation, and with --alpha there is none"
-        refuse_unread(why, "folds", "rule", "jobs")
+        refuse_unread(why, "folds", "rule", "ensemble", "jobs")
     elif options["checkpoint"] is not None:
         raise click.UsageError("--checkpoint needs --alpha: cross-validation cannot be continued.")
     if options["cluster"] is not None:

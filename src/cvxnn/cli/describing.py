@@ -38,6 +38,7 @@ def say_model(console: Console, model: Model) -> None:
         ("rows", f"{trained} trained on, {held_out} held out"),
         ("alpha", f"{estimator.alpha_:.4g}, {chosen}"),
         ("network", f"{_neurons(model)}, from {_patterns(model)}"),
+        *_mean(model),
         *_components(model),
     ]
     rows += [(f"{label} rows", listed_scores(values)) for label, values in model.scores.items()]
@@ -53,6 +54,17 @@ def _components(model: Model) -> list[tuple[str, str]]:
     if model.numbers is None or model.numbers.components is None:
         return []
     return [("trained on", model.numbers.components.words)]
+
+
+def _mean(model: Model) -> list[tuple[str, str]]:
+    """That the network is a mean of several, and how well the least of them is trained."""
+    if not model.members:
+        return []
+    worst = text_above(max(one.certificate.relative_gap for one in model.members), 2)
+    return [
+        ("mean of", f"{len(model.members)} networks, each certified on its own rows"),
+        ("gaps", f"at most {worst}; below are the bounds of the first, which has all rows"),
+    ]
 
 
 def _neurons(model: Model) -> str:
@@ -79,6 +91,11 @@ def components_text(model: Model) -> str:
 
 def _say_proof(console: Console, model: Model) -> None:
     certificate, limited = model.certificate, components_text(model)
+    if model.members:
+        console.say(
+            f"The model predicts by the mean of {len(model.members)} networks. What follows is\n"
+            "about the first, and holds for each on its own rows; nothing is proven of the mean."
+        )
     if certificate.radius is not None:
         limited += f"and weights of a size up to {text_below(certificate.radius, 3)} "
     if model.estimator.bound_.over_all_patterns:
@@ -134,8 +151,28 @@ def about(model: Model) -> dict[str, object]:
             "scope": certificate.scope,
         },
         "bound": _bound(model.estimator.bound_),
+        **_members(model),
         "scores": {part.replace(" ", "_"): values for part, values in model.scores.items()},
     }
+
+
+def _members(model: Model) -> dict[str, object]:
+    """The networks whose mean a model is, as JSON; nothing for a single one."""
+    if not model.members:
+        return {}
+    members = [
+        {
+            "share": member.share,
+            "rows": member.bits.n,
+            "neurons": member.network.n_neurons,
+            "alpha": member.alpha,
+            "converged": bool(member.converged),
+            "relative_gap": member.certificate.relative_gap,
+            "scope": member.certificate.scope,
+        }
+        for member in model.members
+    ]
+    return {"mean_of": members}
 
 
 def _bound(bound: Bound) -> dict[str, object]:

@@ -94,7 +94,8 @@ def certify(
     with console.warnings_as_notes(), console.progress() as bars:
         loaded = load_model(model)
         found = loaded.verify(table, max_seconds=max_seconds, on_leaves=bars.count("leaf"))
-    _say_check(console, replace(found, over_all=None), loaded.certificate)
+    _say_check(console, replace(found, over_all=None, others=()), loaded.certificate)
+    _say_others(console, found, loaded)
     if found.over_all is not None and loaded.proof is not None:
         _say_check(console, found.over_all, loaded.proof)
         if found.over_all.agrees:
@@ -105,7 +106,8 @@ def certify(
                 "trained on."
             )
     over_all = {} if found.over_all is None else {"over_all_patterns": _check(found.over_all)}
-    console.result({**_check(found), **over_all})
+    others = {"others": [_check(other) for other in found.others]} if found.others else {}
+    console.result({**_check(found), **over_all, **others})
     return 0 if found.agrees else NOT_CONFIRMED
 
 
@@ -120,6 +122,25 @@ def _say_check(console: Console, found: Verification, claimed: Certificate | Bou
             *(("differs", text) for text in found.differences),
         ]
     )
+
+
+def _say_others(console: Console, found: Verification, model: Model) -> None:
+    """The networks of a mean but for the first, in a line each where they are confirmed."""
+    if not found.others:
+        return
+    console.say(
+        f"the first of {len(model.members)} networks, whose mean the model predicts by; the others:"
+    )
+    lines = []
+    for k, (other, member) in enumerate(zip(found.others, model.members[1:], strict=True), start=2):
+        gap = _beside(text_above, 2, other.relative_gap, member.certificate.relative_gap)
+        rows = count(member.bits.n, "distinct row")
+        verdict = other.verdict if other.agrees else other.verdict.upper()
+        lines.append((f"network {k}", f"{verdict}: relative gap {gap}, on {rows}"))
+        lines += [("differs", text) for text in other.differences]
+    console.table(lines)
+    if found.agrees:
+        console.say("Each network is confirmed on its own rows. Nothing is claimed of their mean.")
 
 
 def _check(found: Verification) -> dict[str, object]:

@@ -26,6 +26,7 @@ _PARAMETERS = {
     "random_state": "--seed",
     "cv": "--folds",
     "rule": "--rule",
+    "ensemble": "--ensemble",
     "max_seconds": "--max-seconds",
 }
 

@@ -52,6 +52,7 @@ def fit(
     alpha: float | None,
     folds: int,
     rule: str,
+    ensemble: str | None,
     jobs: int,
     missing: str,
     tol: float,
@@ -79,7 +80,7 @@ def fit(
         console.note("several processes train a gated network (--model gated)")
     choosing: dict[str, Any] = {} if alpha is not None else {"cv": folds, "rule": rule}
     if alone and choosing:
-        choosing["n_jobs"] = jobs or None
+        choosing |= {"ensemble": ensemble, "n_jobs": jobs or None}
     with console.warnings_as_notes(), console.progress() as bars:
         try:
             model = _fitted(

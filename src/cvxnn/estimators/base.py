@@ -38,10 +38,11 @@ from cvxnn.devices import find_device
 from cvxnn.digits import text_above
 from cvxnn.estimators.categories import Categories, Features, check_automatic, chosen_columns
 from cvxnn.estimators.docs import describe
+from cvxnn.estimators.ensembles import Member
 from cvxnn.estimators.generating import fit_generated, neurons_of, time_for_a_fit, usable
 from cvxnn.estimators.given import check_targets_given, explaining
 from cvxnn.estimators.placement import place
-from cvxnn.estimators.posing import Fit, Member, Posed, Posing
+from cvxnn.estimators.posing import Fit, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import (
     Labels,

@@ -46,4 +46,6 @@ def _slopes(problem: ConvexProblem, U: np.ndarray) -> np.ndarray:
     rows = spread_over(problem.patterns.n_samples, ROWS, problem.operator.base.across)
     mask = problem.patterns.bits.mask(rows)[:, live].astype(np.float64)
     weights = U[live, :d]
-    return (mask @ weights.reshape(len(live), -1)).reshape(len(rows), d, U.shape[2])
+    # with sizes, since nothing follows from those of a network without neurons
+    flat = weights.reshape(len(live), d * U.shape[2])
+    return (mask @ flat).reshape(len(rows), d, U.shape[2])

@@ -13,7 +13,7 @@ than AT_ONCE: then every fold is posed again for each strength, and only its neu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +26,7 @@ from cvxnn.bounds.base import Units
 from cvxnn.budget import Budget
 from cvxnn.estimators.base import NetworkEstimator, take
 from cvxnn.estimators.column_scales import factors_of
+from cvxnn.estimators.ensembles import loss_of
 from cvxnn.estimators.generating import generation_of, neurons_of
 from cvxnn.estimators.posing import Fit, Neurons, Posed, Posing
 from cvxnn.estimators.rows import Rows, Scaling
@@ -95,10 +96,12 @@ class Grid:
 
 
 class Scored(NamedTuple):
-    """What one fold gives for one strength: the score on the rows held out, the number of neurons,
-    these neurons, and where scales are to be learned what the network says about the columns."""
+    """What one fold gives for one strength: the score and the loss on the rows held out, the number
+    of neurons, these neurons, and where scales are to be learned what the network says about the
+    columns."""
 
     score: float
+    loss: float
     n_active: int
     neurons: Neurons | Units | None
     factors: np.ndarray | None
@@ -148,6 +151,7 @@ class Comparison:
     posings : of each fold.
     units : how targets are scaled, in every fold as in the final fit.
     learns_factors : whether networks are asked how much each column matters.
+    keeps_losses : whether losses on the rows held out are kept beside the scores.
     on_round : called with the rounds of generation.
     rest : whether programs are not kept from one strength to the next.
     """
@@ -157,6 +161,7 @@ class Comparison:
     units: Scaling
     scorer: Scorer
     learns_factors: bool = False
+    keeps_losses: bool = False
     on_round: Callable[[Round], object] | None = None
     rest: bool = False
 
@@ -207,9 +212,13 @@ class Comparison:
             take(candidate, Fit(posed, solution))
             candidate._validated_rows = test.X
             score = self.scorer(candidate, test.X, y, sample_weight=test.weight)
+            loss = math.nan
+            if self.keeps_losses:
+                outputs = candidate.network_.predict(test.X)
+                loss = loss_of(posed.targets, self.units, test, outputs)
             handed_on = neurons_of if self.posings[0].generates else Neurons.of
             factors = factors_of(solution) if self.learns_factors else None
-            fold.points.append(Scored(score, solution.n_active, handed_on(solution), factors))
+            fold.points.append(Scored(score, loss, solution.n_active, handed_on(solution), factors))
             fold.left = float(test.across.agree(loss_left(solution)))
             fold.fitted = fold.left < MIN_LOSS
         fold.posed, fold.steps = (None, None) if self.rest else (posed, steps)
@@ -233,9 +242,10 @@ class Outcome:
     def n_active(self) -> np.ndarray:
         return np.array([[point.n_active for point in fold.points] for fold in self.folds])
 
-    def programs(self) -> Iterator[tuple[Fold, Posed]]:
-        """The folds with their programs, one after the other."""
-        return ((fold, self.comparison.posed(fold)) for fold in self.folds)
+    def loss(self, k: int) -> float:
+        """The mean loss on rows held out at the k-th strength."""
+        weights = [fold.part.rows.weight[fold.part.test].sum() for fold in self.folds]
+        return float(np.average([fold.points[k].loss for fold in self.folds], weights=weights))
 
     @property
     def out_of_time(self) -> bool:

@@ -2,15 +2,16 @@
 
 The program of all rows is posed once. It gives the grid of strengths and, at the strength that is
 chosen, the final fit. That fit starts from the first fold's solution at this strength: both
-programs have the same gates, and nearly the same rows.
+programs have the same gates, and nearly the same rows. An ensemble is made of such choices: see
+`ensembles`.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import ClassVar, Self, cast
 
@@ -21,7 +22,7 @@ from sklearn.base import _fit_context, is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from cvxnn.arrays import Array
+from cvxnn.arrays import Array, is_stored
 from cvxnn.bounds.base import Units
 from cvxnn.budget import Budget
 from cvxnn.estimators.base import (
@@ -33,20 +34,31 @@ from cvxnn.estimators.base import (
     train,
 )
 from cvxnn.estimators.categories import Categories, Features
+from cvxnn.estimators.choices import Choice, Search, networks_of, share_of
 from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.comparison import Comparison, Grid, Outcome, Part, compare
+from cvxnn.estimators.ensembles import (
+    FOLDS,
+    SPARSE,
+    VARIANTS,
+    ProvenMember,
+    mean_of,
+    shares_of,
+)
 from cvxnn.estimators.folds import Folds, Split, default_splits, own_splits
 from cvxnn.estimators.generating import largest_strength
-from cvxnn.estimators.posing import Fit, Member, Posed, Posing
+from cvxnn.estimators.posing import Fit, Posed, Posing
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.scores import ScorerOverRanks
 from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_likelihood
 from cvxnn.estimators.tasks import Classification, Regression
-from cvxnn.patterns import GateDistribution
+from cvxnn.gates import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
 from cvxnn.ranks import Ranks
+from cvxnn.sharded import is_sharded
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
+from cvxnn.solvers.results import Start, Status
 
 N_ALPHAS, EPS, N_FOLDS = 15, 3e-3, 5
 FOLDS_SHARE = 0.7  # of the time limit, for the choice; the final fit has the rest
@@ -61,7 +73,7 @@ class CrossValidated(NetworkEstimator):
     cv: Folds
     scoring: str | Scorer | None
     rule: str
-    average: bool
+    ensemble: str | None
     n_jobs: int | None
 
     alphas_: np.ndarray
@@ -80,7 +92,7 @@ class CrossValidated(NetworkEstimator):
         "cv": ["cv_object"],
         "scoring": [None, str, callable],
         "rule": [StrOptions({"best", "one_se"})],
-        "average": ["boolean"],
+        "ensemble": [None, StrOptions({FOLDS, VARIANTS})],
         "n_jobs": [None, Integral],
     }
 
@@ -101,16 +113,30 @@ class CrossValidated(NetworkEstimator):
         self._warn_about_unread()
         clock = self._clock()
         posing, given, targets = self._read(X, y, sample_weight)
+        if self.ensemble is not None and is_sharded(X):
+            raise TypeError(
+                f"ensemble={self.ensemble!r} needs all rows in one process: leave it out, or train "
+                "on a sample"
+            )
+        if self.ensemble is not None and is_stored(given.X):
+            raise ValueError(
+                f"ensemble={self.ensemble!r} needs rows in memory: raise max_memory, or do without"
+            )
         splits = self._splits(given, targets, posing.seed)
-        found = self._best_encoding(posing, given, targets, splits, clock, watch)
+        varied = self.ensemble == VARIANTS
+        first = share_of(clock, 1 / 3) if varied else clock
+        found = self._best_encoding(posing, given, targets, splits, first, watch)
+        ranked = self._ranked(found, clock) if varied else [(found, 1.0)]
+        found = ranked[0][0]
         self.alphas_, self.cv_scores_ = found.outcome.alphas, found.outcome.scores
         self.cv_neurons_, self.best_index_ = found.outcome.n_active, found.best
         self.best_score_ = found.score
         self.scorer_ = self._scorer(posing.targets)
-        fit = self._solve(found.posed, found.rows, found.largest, watch, clock, found.start)
-        if self.average:
-            self._take_mean(fit, found, clock)
-        return fit
+        own = clock if self.ensemble is None else share_of(clock, 1 / 2)
+        fit = self._solve(found.posed, found.rows, found.largest, watch, own, found.start)
+        if self.ensemble is None or fit.solution.status is Status.INTERRUPTED:
+            return fit
+        return self._with_mean(fit, ranked, clock)
 
     def _best_encoding(
         self,
@@ -120,16 +146,16 @@ class CrossValidated(NetworkEstimator):
         splits: Sequence[Split],
         clock: Budget,
         watch: Watch,
-    ) -> _Choice:
+    ) -> Choice:
         """The choice on the columns as they are, or where it is better on columns of categories."""
 
-        def choice(posing: Posing, given: Rows, clock: Budget) -> _Choice:
+        def choice(posing: Posing, given: Rows, clock: Budget) -> Choice:
             parts = [Part(given, train, test, targets) for train, test in splits]
             # the choice should not depend on one sampling of patterns; the first fold has that of
             # the final fit, which starts from it
             others = [posing.with_seed_of(k) for k in range(1, len(parts))]
             return self._found(
-                _Search(posing, [posing, *others], given.merged(), parts, clock, watch)
+                Search(posing, [posing, *others], given.merged(), parts, clock, watch)
             )
 
         automatic = isinstance(self.categorical_features, str)
@@ -141,7 +167,7 @@ class CrossValidated(NetworkEstimator):
         other = choice(posing.with_categories(likely), encoded, clock)
         return other if other.score > plain.score else plain
 
-    def _found(self, search: _Search) -> _Choice:
+    def _found(self, search: Search) -> Choice:
         """The choice on some columns, in the scales that they are to have."""
         found = self._choose(search)
         if not search.posing.learns_factors:
@@ -149,21 +175,85 @@ class CrossValidated(NetworkEstimator):
         first = self._fit_posed(found.posed, Watch(), search.clock, found.start)
         return self._choose(search.with_factors(factors_of(first.solution), found.factors))
 
-    def _take_mean(self, fit: Fit, found: _Choice, clock: Budget) -> None:
-        """Take the mean of the network of all rows and of those of the folds."""
-        estimator = self._bare()
-        alpha = fit.solution.problem.lam
-        fits = Parallel(n_jobs=self.n_jobs)(
-            delayed(estimator._fit_posed)(
-                posed.at(alpha), Watch(), clock, fold.start(found.best, posed)
-            )
-            for fold, posed in found.outcome.programs()
-        )
-        self.members_ = tuple(Member.of(one) for one in (fit, *fits))
-        networks = [member.network for member in self.members_]
-        self.network_ = type(networks[0]).mean(networks)
+    def _ranked(self, found: Choice, clock: Budget) -> list[tuple[Choice, float]]:
+        """The choices of all variants with their shares, the best first, but for those that have
+        next to none. The first variant is the one that was found."""
+        choices = [*self._variants(found, clock)]
+        search = found.search
+        n_rows = int(np.count_nonzero(search.parts[0].rows.weight > 0))
+        losses = [choice.outcome.loss(choice.best) for choice in choices]
+        shares = shares_of(losses, n_rows, search.posing.targets)
+        order = np.argsort(-shares, kind="stable")
+        return [(choices[k], float(shares[k])) for k in order if shares[k] > 0]
 
-    def _choose(self, search: _Search) -> _Choice:
+    def _variants(self, found: Choice, clock: Budget) -> Iterator[Choice]:
+        """The choice that was found, and those of variants on its columns."""
+        search, posing = found.search, found.search.posing
+        if posing.has_scales and posing.factors is None:
+            fit = self._fit_posed(found.posed, Watch(), search.clock, found.start)
+            yield replace(found, fitted=fit)
+            learned = search.with_factors(factors_of(fit.solution), found.factors)
+            yield self._choose(replace(learned, clock=share_of(clock, 1 / 2)))
+        else:
+            yield found
+        if not posing.generates and search.rows.X.shape[1] > SPARSE.n_features:
+            yield self._choose(replace(search.with_gates(SPARSE), clock=clock))
+
+    def _with_mean(self, fit: Fit, ranked: Sequence[tuple[Choice, float]], clock: Budget) -> Fit:
+        """Take the mean of the networks of all rows and of those of the folds, of one choice or of
+        several; `fit` is the first of them."""
+        tasks = [task for choice, share in ranked for task in networks_of(choice, share)]
+        estimator = self._bare()
+        estimator.prove = False  # that is for the network of all rows
+        try:
+            others = Parallel(n_jobs=self.n_jobs)(
+                delayed(estimator._member)(
+                    posed := task.posed(),
+                    task.start(posed),
+                    task.share,
+                    task.places,
+                    share_of(clock, 1 / (len(tasks) - k)).seconds,
+                )
+                for k, task in enumerate(tasks)
+                if k > 0
+            )
+        except KeyboardInterrupt:
+            warnings.warn(
+                "interrupted before the networks of the ensemble were there: the model is the "
+                "network of all rows",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+            return fit
+        members = (ProvenMember.of(fit, tasks[0].share, None), *others)
+        self.members_ = tuple(member.plain for member in members)
+        self.network_ = mean_of(members)
+        unmet = [m.certificate.relative_gap for m in others if not m.converged]
+        if unmet:
+            self.converged_ = False
+            warnings.warn(
+                f"{len(unmet)} of the {len(members)} networks of the ensemble did not converge: "
+                f"their relative duality gaps are up to {max(unmet):.2g}, tol={self.tol:g} was "
+                "asked for; raise max_seconds, max_iter, tol or alpha",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        return replace(fit, members=members)
+
+    def _member(
+        self,
+        posed: Posed,
+        start: Array | Start | Units | None,
+        share: float,
+        places: np.ndarray | None,
+        seconds: float,
+    ) -> ProvenMember:
+        fit = self._fit_posed(posed, Watch(), Budget(seconds), start)
+        if fit.solution.status is Status.INTERRUPTED:
+            raise KeyboardInterrupt
+        return ProvenMember.of(fit, share, places)
+
+    def _choose(self, search: Search) -> Choice:
         """Compare strengths on the folds."""
         posing, watch = search.posing, search.watch
         posed = posing.pose(search.rows)
@@ -173,7 +263,8 @@ class CrossValidated(NetworkEstimator):
             search.fold_posings,
             posed.numbers.targets,
             self._scorer_over(search.rows.across, posing.targets),
-            posing.learns_factors and posing.factors is None,
+            self._asks_for_factors(posing),
+            self.ensemble == VARIANTS,
             watch.on_round,
         )
         outcome = compare(
@@ -187,7 +278,12 @@ class CrossValidated(NetworkEstimator):
         self._check_reached(outcome)
         best = _best(outcome.scores, self.rule)
         at_best = posed.at(float(outcome.alphas[best]))
-        return _Choice(at_best, search.rows, largest, outcome, best)
+        return Choice(at_best, search, largest, outcome, best)
+
+    def _asks_for_factors(self, posing: Posing) -> bool:
+        """Whether folds say what their columns are to be multiplied by, for a second comparison."""
+        wanted = posing.learns_factors or (self.ensemble == VARIANTS and posing.has_scales)
+        return wanted and posing.factors is None
 
     def _check_reached(self, found: Outcome) -> None:
         """Alphas that some fold has not reached in time are not compared."""
@@ -250,62 +346,6 @@ class CrossValidated(NetworkEstimator):
         return Grid(given=tuple(grid.tolist()))
 
 
-@dataclass(frozen=True, eq=False)
-class _Search:
-    """What strengths are compared on.
-
-    posing, fold_posings : of the program of all rows, and of the folds.
-    rows, parts : distinct rows, and those of each fold.
-    """
-
-    posing: Posing
-    fold_posings: Sequence[Posing]
-    rows: Rows
-    parts: Sequence[Part]
-    clock: Budget
-    watch: Watch
-
-    def with_factors(self, factors: np.ndarray, of_folds: Sequence[np.ndarray | None]) -> _Search:
-        """The same on columns in the scales that first fits have learned."""
-        posings = zip(self.fold_posings, of_folds, strict=True)
-        return replace(
-            self,
-            posing=self.posing.with_factors(factors),
-            fold_posings=[posing.with_factors(own) for posing, own in posings],
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class _Choice:
-    """The program of all rows at the strength that was chosen.
-
-    rows : these rows.
-    largest : its lambda_max.
-    best : the place of the strength among those compared.
-    """
-
-    posed: Posed
-    rows: Rows
-    largest: float
-    outcome: Outcome
-    best: int
-
-    @property
-    def score(self) -> float:
-        """The mean over the folds."""
-        return float(np.mean(self.outcome.scores[:, self.best]))
-
-    @property
-    def start(self) -> Array | Units | None:
-        """Where the fit on all rows starts: from the first fold, which has the same gates."""
-        return self.outcome.folds[0].start(self.best, self.posed)
-
-    @property
-    def factors(self) -> list[np.ndarray | None]:
-        """What the folds have learned about their columns."""
-        return [fold.points[self.best].factors for fold in self.outcome.folds]
-
-
 def _best(scores: np.ndarray, rule: str) -> int:
     """The alpha with the best mean score, or the largest one within a standard error of that."""
     mean = scores.mean(axis=0)
@@ -331,7 +371,7 @@ class _RegressorCV(Regression, CrossValidated):
         cv: Folds = None,
         scoring: str | Scorer | None = None,
         rule: str = "best",
-        average: bool = False,
+        ensemble: str | None = None,
         n_jobs: int | None = None,
         patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
@@ -360,7 +400,7 @@ class _RegressorCV(Regression, CrossValidated):
         self.cv = cv
         self.scoring = scoring
         self.rule = rule
-        self.average = average
+        self.ensemble = ensemble
         self.n_jobs = n_jobs
         self.patterns = patterns
         self.n_patterns = n_patterns
@@ -399,7 +439,7 @@ class _ClassifierCV(Classification, CrossValidated):
         cv: Folds = None,
         scoring: str | Scorer | None = None,
         rule: str = "best",
-        average: bool = False,
+        ensemble: str | None = None,
         n_jobs: int | None = None,
         patterns: str = "sample",
         n_patterns: int = N_PATTERNS,
@@ -428,7 +468,7 @@ class _ClassifierCV(Classification, CrossValidated):
         self.cv = cv
         self.scoring = scoring
         self.rule = rule
-        self.average = average
+        self.ensemble = ensemble
         self.n_jobs = n_jobs
         self.patterns = patterns
         self.n_patterns = n_patterns

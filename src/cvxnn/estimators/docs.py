@@ -28,10 +28,12 @@ PARAMETERS = {
     "rule": """{"best", "one_se"}, default="best"
     The alpha with the best mean score, or the largest alpha whose mean score is within one
     standard error of it.""",
-    "average": """bool, default=False
-    Predict by the mean of the network of all rows and of the networks of the folds, all at the
-    chosen strength. The mean is one network again, with the neurons of all of them. Each of these
-    networks is certified, in `members_`; the mean is not.""",
+    "ensemble": """{"folds", "variants"} or None, default=None
+    Predict by the mean of several networks: "folds" is the network of all rows and those of the
+    folds, all at the chosen strength; "variants" is that of the estimator as it is, with learned
+    column scales and with sparse gates, weighted by their losses on the rows that folds hold out.
+    The mean is one network again, with the neurons of all of them. Each of these networks is
+    certified, in `members_`; the mean is not. Other attributes are about the first of them.""",
     "n_jobs": """int or None, default=None
     Number of folds to run at the same time, through joblib; results do not depend on it.""",
     "patterns": """{"sample", "generate"}, default="sample"
@@ -124,8 +126,9 @@ ATTRIBUTES = {
     "where there are columns of categories.",
     "categories_": "The columns of categories, with the values that they had; None without any. "
     "`categories_.encode(X)` are the rows of `network_`.",
-    "members_": "With `average`: the networks whose mean `network_` is, each with its certificate "
-    "and the number of its rows; that of all rows first, then those of the folds.",
+    "members_": "With `ensemble`: the networks whose mean `network_` is, with their certificates, "
+    "the numbers of their distinct rows and their shares; that of all rows first, then those of "
+    "the folds, of the best variant and then of others.",
     "certificate_": "Certificate of the convex program over its patterns, on scaled data.",
     "bound_": "Bound on the training problem of the network itself; its `scope` says whether that "
     "is over the given patterns or over all. Without the dual point and the evidence behind it.",

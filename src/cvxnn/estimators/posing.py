@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -40,6 +40,7 @@ from cvxnn.stored import StoredRows
 
 if TYPE_CHECKING:
     from cvxnn.estimators.base import NetworkEstimator
+    from cvxnn.estimators.ensembles import ProvenMember
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +108,9 @@ class Posing:
     def with_factors(self, factors: np.ndarray | None) -> Posing:
         return replace(self, factors=factors)
 
+    def with_gates(self, gates: GateDistribution) -> Posing:
+        return replace(self, gates=gates)
+
     def with_categories(self, categories: Categories | None) -> Posing:
         return replace(self, categories=categories)
 
@@ -123,8 +127,10 @@ class Posing:
             X = self.categories.encode(cast("np.ndarray", X))
         return Rows(X, self.targets.encode(y), self.targets.row_weights(y, weight, across))
 
-    def numbers(self, rows: Rows) -> Numbers:
-        """What defines the program of distinct rows."""
+    def numbers(self, rows: Rows, targets: Scaling | None = None) -> Numbers:
+        """What defines the program of distinct rows. Targets are scaled by their own mean and
+        spread unless `targets` is given: all folds of a cross-validation share one scale, or their
+        losses could not be compared."""
         outputs = rows.Y.shape[1]
         # the softmax loss has one term for each row, the others have one for each output
         terms = 1 if self.targets.loss_settings["loss"] == "softmax" else outputs
@@ -132,10 +138,15 @@ class Posing:
         return Numbers(
             rows.weight / (rows.across.sum(rows.weight.sum()) * terms),
             columns,
-            self.targets.scaling(rows, self.fit_intercept) if self.scale else Scaling.none(outputs),
+            self.target_scaling(rows) if targets is None else targets,
             self._components(rows, columns),
             self.factors,
         )
+
+    def target_scaling(self, rows: Rows) -> Scaling:
+        if not self.scale:
+            return Scaling.none(rows.Y.shape[1])
+        return self.targets.scaling(rows, self.fit_intercept)
 
     def _column_scaling(self, rows: Rows) -> Scaling:
         if not self.scale and self.n_components is None:
@@ -156,15 +167,17 @@ class Posing:
     @property
     def learns_factors(self) -> bool:
         """Whether a first fit is to say how columns are scaled."""
-        return self.feature_scaling == "learned" and self.scale and self.n_components is None
+        return self.feature_scaling == "learned" and self.has_scales
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether columns have scales that a fit may learn."""
+        return self.scale and self.n_components is None
 
     def pose(self, rows: Rows, alpha: float = 1.0, targets: Scaling | None = None) -> Posed:
         """The program of distinct raw rows over sampled patterns, or over those that generation
-        starts from. Targets are scaled by their own mean and spread unless `targets` is given: all
-        folds of a cross-validation share one scale, or their losses could not be compared."""
-        numbers = self.numbers(rows)
-        if targets is not None:
-            numbers = replace(numbers, targets=targets)
+        starts from; `targets` as for `numbers`."""
+        numbers = self.numbers(rows, targets)
         scaled = numbers.scaled(rows)
         # generated patterns have gates inside their cones, so that none of these is singular
         keep = self.generates and self.problem is CReLU
@@ -233,11 +246,13 @@ class Posed:
 @dataclass(frozen=True, eq=False)
 class Fit:
     """A program and its solution, and where patterns were generated, how. Estimators do not keep
-    them, because they hold the training rows."""
+    them, because they hold the training rows. Where the network is a mean of several, this is about
+    the first of `members`."""
 
     posed: Posed
     solution: Solution
     point: Point | None = None
+    members: tuple[ProvenMember, ...] = ()
 
     @property
     def rounds(self) -> tuple[Round, ...] | None:
@@ -256,21 +271,6 @@ class Fit:
         if not bound.over_all_patterns:
             return bound
         return replace(bound, scope=bound.scope + self.posed.scope)
-
-
-class Member(NamedTuple):
-    """A network that a mean of networks is made of, for raw rows and raw outputs, with the
-    certificate of its program and the number of rows that it was trained on."""
-
-    network: TwoLayerNetwork
-    certificate: Certificate
-    n_rows: int
-
-    @classmethod
-    def of(cls, fit: Fit) -> Member:
-        certificate = fit.posed.certificate(fit.solution.certificate)
-        n_rows = fit.solution.problem.operator.base.n_all
-        return cls(fit.posed.network(fit.solution), certificate, n_rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,8 @@ def make_estimator(
     cls = getattr(estimators, _NAMES[kind, task, choosing])
     refuse(settings, ("random_state",), "seed sets it")
     refuse(settings, ("warm_start",), "there is no earlier fit to start from")
-    refuse(settings, ("average",), "the file of a model holds one network with its certificate")
+    if not choosing:
+        refuse(settings, ("ensemble",), "it is made of the folds, and with alpha there are none")
     refuse(
         settings,
         ("categorical_features",),

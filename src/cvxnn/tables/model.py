@@ -30,8 +30,9 @@ from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.checkpoints import Store
 from cvxnn.digits import text_above
 from cvxnn.estimators.base import NetworkEstimator, Watch, train
+from cvxnn.estimators.ensembles import ProvenMember
 from cvxnn.estimators.posing import Fit, Posing
-from cvxnn.estimators.rows import Numbers
+from cvxnn.estimators.rows import Numbers, Rows
 from cvxnn.estimators.targets import Labels
 from cvxnn.generation.rounds import Round
 from cvxnn.improvement import improve
@@ -53,8 +54,8 @@ from cvxnn.tables.exporting import to_onnx, to_torch
 from cvxnn.tables.frames import as_table
 from cvxnn.tables.gathered import outputs_of
 from cvxnn.tables.notes import warn_about_guesses
-from cvxnn.tables.posing import PosedModel
 from cvxnn.tables.preparation import HELD_OUT, TRAINED, Part, Target, TrainingData, fingerprint_of
+from cvxnn.tables.programs import PosedAgain
 from cvxnn.tables.restoration import restored
 from cvxnn.tables.shards import ShardedTable
 from cvxnn.tables.spilling import encoded_rows
@@ -62,9 +63,6 @@ from cvxnn.tables.table import TableError, count
 from cvxnn.tables.transformer import TableEncoder
 from cvxnn.validation import check_choice
 from cvxnn.verification.all_patterns import verify_bound
-from cvxnn.verification.checks import verify_network
-from cvxnn.verification.many_rows import value_of
-from cvxnn.verification.programs import Program, Scales
 from cvxnn.verification.results import Verification
 
 if TYPE_CHECKING:
@@ -74,10 +72,8 @@ _OLD_FILE = (
     "a file of format version 3, whose claims were made up to rounding: the bounds found here are "
     "proven, for row weights and scalings as this machine computes them"
 )
-# A claimed objective is this much, relative, above the one that was found, so that a check on
-# another machine, whose last bits may differ, still confirms it.
-MARGIN = 2.0**-46
-WIDE_MARGIN = 1e-9  # the same where the objective was computed in floating point
+# How far a claimed objective is above the one that was computed in floating point, relative.
+WIDE_MARGIN = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,6 +100,8 @@ class Model:
     status : how training ended; None for a model from a file.
     proof : the bound over all patterns with its dual point and its evidence; None where nothing was
         proven about them.
+    members : where the network is a mean of several, all of these with what proves each of them;
+        bounds and whatever they rest on are those of the first, of all rows.
     """
 
     estimator: NetworkEstimator
@@ -121,6 +119,7 @@ class Model:
     merged: bool = True
     status: Status | None = None
     proof: Bound | None = None
+    members: tuple[ProvenMember, ...] = ()
 
     def __repr__(self) -> str:
         classes = self.target.classes
@@ -134,6 +133,8 @@ class Model:
             f"  relative gap {text_above(self.certificate.relative_gap, 2)}, "
             f"{self.certificate.scope}",
         ]
+        if self.members:
+            lines[-1] += f"; the first of {len(self.members)} networks whose mean is not certified"
         for part, scores in self.scores.items():
             listed = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
             lines.append(f"  {part}: {listed}")
@@ -150,6 +151,24 @@ class Model:
     @property
     def task(self) -> str:
         return self.target.task
+
+    @property
+    def certified(self) -> tuple[ProvenMember, ...]:
+        """The networks that certificates are about: the model's own, or those whose mean it is."""
+        return self.members or (
+            ProvenMember(
+                network=self.network,
+                certificate=self.certificate,
+                alpha=self.estimator.alpha_,
+                converged=self.estimator.converged_,
+                share=1.0,
+                places=None,
+                bits=self.bits,
+                dual=self.dual,
+                multipliers=self.multipliers,
+                numbers=self.numbers,
+            ),
+        )
 
     # -- training
 
@@ -256,6 +275,7 @@ class Model:
             numbers=found.posed.numbers,
             merged=found.solution.problem.operator.in_memory,
             proof=found.bound if found.bound.over_all_patterns else None,
+            members=found.members,
             **_outcome(found.solution),
         )
         with step("bounding the objective"):
@@ -263,7 +283,7 @@ class Model:
                 return model._with_margin(X, found)._without_rows()
             if not model.merged:
                 return model._with_margin(X, found)
-            return model._claiming(model._posed(table))
+            return model._claiming(table)
 
     # -- use
 
@@ -344,41 +364,41 @@ class Model:
         on_leaves: Callable[[int, int], object] | None = None,
     ) -> Verification:
         """Check the bounds of the certificate on the table that the model was trained on, by code
-        that shares nothing with the solvers (see `verification.verify_network`).
+        that shares nothing with the solvers (see `verification.verify_network`). Where the network
+        is a mean of several, each of them is checked on its own rows.
 
         A bound over all patterns is checked as well, from the evidence in the file; `max_seconds`
         is for that, and `on_leaves` is called with the leaves of its trees that are proven, and
         the number of all.
         """
-        with step("checking the objective and the lower bound"):
-            posed = self._posed(table)
-            found = verify_network(
-                self.network,
-                posed.program,
-                self.dual,
-                self.certificate,
-                scales=posed.scales,
-                multipliers=self.multipliers,
-            )
-        checked = found.checked if self.numbers is not None else (*found.checked, _OLD_FILE)
-        differences = (*found.differences, *posed.differences, *posed.strays(self.network))
+        given = self._given(table)
+        found = []
+        for k, member in enumerate(self.certified, start=1):
+            of_all = f" of network {k} of {len(self.members)}" if self.members else ""
+            with step(f"checking the objective and the lower bound{of_all}"):
+                posed = self._posed(given, member)
+                found.append(posed.verified(member))
+                if k == 1:
+                    first = posed
+        own = found[0]
+        checked = own.checked if self.numbers is not None else (*own.checked, _OLD_FILE)
         over_all = None
         if self.proof is not None:
             with step("checking the proof over all patterns"):
                 over_all = verify_bound(
                     self.proof,
-                    posed.program,
-                    found.objective,
-                    columns=posed.numbers.scope,
+                    first.program,
+                    own.objective,
+                    columns=first.numbers.scope,
                     max_seconds=math.inf if max_seconds is None else max_seconds,
                     report=on_leaves and (lambda at: on_leaves(at.leaves, at.n_leaves)),
                 )
-        return replace(found, checked=checked, differences=differences, over_all=over_all)
+        return replace(own, checked=checked, over_all=over_all, others=tuple(found[1:]))
 
     def prune(self, table: Any) -> Model:
         """A minimal network with the same predictions on the training rows, and no higher an
         objective there."""
-        posed = self._posed(table)
+        posed = self._posed_alone(table, "pruned")
         smaller = prune(posed.numbers.scale_network(self.network), posed.rows.X)
         return self._with_network(posed.numbers.unscale_network(smaller), table)
 
@@ -397,7 +417,7 @@ class Model:
         """The model with the best network over the patterns of this one and `n_patterns` sampled
         ones; the parameters are those of `cvxnn.improve`, with `on_iteration` for its callback."""
         with step("preparing the columns"):
-            posed = self._posed(table)
+            posed = self._posed_alone(table, "improved")
         network, rows = posed.numbers.scale_network(self.network), posed.rows
         found = improve(
             network,
@@ -445,39 +465,27 @@ class Model:
         estimator.converged_ = solution.converged
         return estimator
 
-    def _posed(self, table: Any) -> PosedModel:
-        """The certified program of the training rows. It is computed elementwise from the numbers
-        of the file, so that it is the same on every machine."""
-        estimator, posing = self.estimator, Posing.of_fitted(self.estimator)
+    def _given(self, table: Any) -> Rows:
+        """The rows that the model was trained on, one for each row of the table."""
+        posing = Posing.of_fitted(self.estimator)
         X, y, weights = self.training_rows(table)
-        targets = posing.targets
-        if isinstance(targets, Labels) and not np.array_equal(np.unique(y), targets.classes):
-            raise ModelFileError(f"the model's classes are not those of its rows in {table.source}")
-        rows = posing.rows(X[:] if is_stored(X) else X, y, weights)
-        rows = rows.merged() if self.merged else rows
-        again = posing.numbers(rows)
-        numbers = again if self.numbers is None else self.numbers
-        if not self.bits.n == len(rows) == len(numbers.row_weight):
-            raise ModelFileError(
-                f"the model's bounds are for {self.bits.n} distinct rows, but {table.source} "
-                f"has {len(rows)} to train on"
+        classes = posing.targets.classes if isinstance(posing.targets, Labels) else None
+        if classes is not None and not np.array_equal(np.unique(y), classes):
+            source = as_table(table).source
+            raise ModelFileError(f"the model's classes are not those of its rows in {source}")
+        return posing.rows(X[:] if is_stored(X) else X, y, weights)
+
+    def _posed(self, given: Rows, member: ProvenMember) -> PosedAgain:
+        return PosedAgain.of(self.estimator, given, member, merged=self.merged)
+
+    def _posed_alone(self, table: Any, changed: str) -> PosedAgain:
+        """The certified program of the only network."""
+        if self.members:
+            raise ValueError(
+                f"this model is the mean of {len(self.members)} networks, and only a single one "
+                f"can be {changed}: train it without ensemble"
             )
-        rows = numbers.scaled(rows)
-        p, kind = self.bits.shape[1], posing.problem.kind
-        ones = np.ones((len(rows), int(estimator.fit_intercept)))
-        program = Program(
-            X=np.hstack([rows.X, ones]),
-            mask=self.bits.mask(),
-            Y=rows.Y,
-            weight=numbers.row_weight,
-            lam=estimator.alpha_,
-            loss=targets.loss_settings["loss"],
-            scope=f"{kind} over {p} given pattern{'s' if p > 1 else ''}{numbers.scope}",
-            cones=kind == "C-ReLU",
-            output_bias=estimator.fit_intercept,
-            delta=targets.loss_settings.get("huber_delta", math.inf),
-        )
-        return PosedModel(rows, program, numbers, tuple(numbers.differences(again, rows)))
+        return self._posed(self._given(table), self.certified[0])
 
     def _with_network(self, network: TwoLayerNetwork, table: Any) -> Model:
         estimator = _copy(self.estimator)
@@ -485,19 +493,24 @@ class Model:
         rows = {"training": self.training_rows(table), "held out": self.held_out_rows(table)}
         found = scores_by_part(estimator, rows)
         model = replace(self, estimator=estimator, scores=found)
-        return model._claiming(model._posed(table))
+        return model._claiming(table)
 
-    def _claiming(self, posed: PosedModel) -> Model:
-        """The model with a certificate whose objective is computed without rounding, or for many
-        rows rounded outward, as a check will do it; for the network as it will be in the file."""
-        estimator, claim = _copy(self.estimator), self.certificate
-        found = value_of(self.network, posed.program, posed.scales).objective
-        objective = max(found, claim.lower_bound) * (1 + MARGIN)
-        own = objective if posed.program.cones else None
-        estimator.certificate_ = replace(claim, objective=objective, network_objective=own)
+    def _claiming(self, table: Any) -> Model:
+        """The model with certificates whose objectives hold for the networks as they will be in the
+        file (see `PosedAgain.claim`)."""
+        given, claimed = self._given(table), []
+        for member in self.certified:
+            claim = self._posed(given, member).claim(member.network, member.certificate)
+            claimed.append(replace(member, certificate=claim))
+        estimator, certificate = _copy(self.estimator), claimed[0].certificate
+        estimator.certificate_ = certificate
+        objective = certificate.objective
         estimator.bound_ = replace(estimator.bound_, objective=objective)
         proof = None if self.proof is None else replace(self.proof, objective=objective)
-        return replace(self, estimator=estimator, proof=proof)
+        members = tuple(claimed) if self.members else ()
+        if members:
+            estimator.members_ = tuple(member.plain for member in members)
+        return replace(self, estimator=estimator, proof=proof, members=members)
 
     def _with_margin(self, X: StoredRows, found: Fit) -> Model:
         """The model with a certificate whose objective is computed in floating point, for the

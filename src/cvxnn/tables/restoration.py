@@ -16,10 +16,12 @@ from cvxnn.bounds.base import Bound
 from cvxnn.certificates import Certificate, Multipliers
 from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.components import Components
+from cvxnn.estimators.ensembles import ProvenMember, mean_of
 from cvxnn.estimators.rows import Numbers, Scaling
 from cvxnn.estimators.tasks import Classification
 from cvxnn.modelfile import Content
-from cvxnn.tables.description import PROOF
+from cvxnn.networks import TwoLayerNetwork
+from cvxnn.tables.description import PROOF, member_prefix
 from cvxnn.tables.encoding import Encoder
 from cvxnn.tables.histories import history_of
 from cvxnn.tables.preparation import LEFT_OUT, TRAINED, Target
@@ -50,6 +52,7 @@ class Fields(TypedDict):
     numbers: Numbers | None
     merged: bool
     proof: Bound | None
+    members: tuple[ProvenMember, ...]
 
 
 def restored(content: Content) -> Fields:
@@ -68,34 +71,32 @@ def restored(content: Content) -> Fields:
     rows = _array(arrays, "rows", np.uint8, None)
     if rows.max(initial=0) > LEFT_OUT:
         raise ValueError("rows must hold 0, 1 and 2")
-    n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=0)
-    n_patterns = check_integer(fitted["n_patterns"], "n_patterns", minimum=1)
+    components = described["parameters"].get("n_components")
+    evidence = _restored_evidence(arrays, fitted, content, int(np.sum(rows == TRAINED)), components)
+    n_rows = evidence["bits"].n
     if (n_rows == 0) != (described["fingerprint"] == ""):
         raise ValueError("a model of rows in several processes has no dual point, others have one")
-    if n_rows > np.sum(rows == TRAINED):
-        raise ValueError("the dual point has more rows than there are training rows")
-    mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)
     scores = {
         _text(part): {_text(name): float(value) for name, value in values.items()}
         for part, values in described["scores"].items()
     }
     proof = _restored_proof(described, arrays, n_rows, outputs)
     estimator = _restored_estimator(described, content, target)
+    members = _restored_members(content, int(np.sum(rows == TRAINED)))
+    if members:
+        _check_first(members, estimator)
+        estimator.members_ = tuple(member.plain for member in members)
     if proof is not None:
         estimator.bound_ = replace(proof, dual=np.zeros((0, outputs)), evidence=None)
     return {
         "estimator": estimator,
         "proof": proof,
+        "members": members,
         "encoder": encoder,
         "target": target,
         "rows": rows.astype(int),
         "fingerprint": _text(described["fingerprint"]),
-        "bits": Bits.of_octets(mask, n_rows),
-        "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
-        "numbers": _restored_numbers(
-            arrays, n_rows, network.n_features, outputs, described["parameters"].get("n_components")
-        ),
-        "multipliers": _restored_multipliers(arrays, 2 * n_patterns * outputs, n_rows),
+        **evidence,
         "merged": check_flag(described.get("merged", True), "merged"),
         "scores": scores,
         "notes": tuple(map(_text, described["notes"])),
@@ -103,14 +104,102 @@ def restored(content: Content) -> Fields:
     }
 
 
+class Evidence(TypedDict):
+    """What the bounds of a network rest on: fields of a model, and of a member of a mean."""
+
+    bits: Bits
+    dual: np.ndarray
+    numbers: Numbers | None
+    multipliers: Multipliers | None
+
+
+def _restored_evidence(
+    arrays: dict[str, np.ndarray],
+    fitted: dict[str, Any],
+    content: Content,
+    n_trained: int,
+    n_components: int | None,
+) -> Evidence:
+    network = content.network
+    n_rows = check_integer(fitted["n_dual_rows"], "n_dual_rows", minimum=0)
+    n_patterns = check_integer(fitted["n_patterns"], "n_patterns", minimum=1)
+    if n_rows > n_trained:
+        raise ValueError("the dual point has more rows than there are training rows")
+    mask = _array(arrays, "mask", np.uint8, (n_rows + 7) // 8, n_patterns)
+    d, outputs = network.n_features, network.n_outputs
+    return {
+        "bits": Bits.of_octets(mask, n_rows),
+        "dual": _finite(_array(arrays, "dual", np.float64, n_rows, outputs), "dual"),
+        "numbers": _restored_numbers(arrays, n_rows, d, outputs, n_components),
+        "multipliers": _restored_multipliers(arrays, 2 * n_patterns * outputs, n_rows),
+    }
+
+
+def _restored_members(content: Content, n_trained: int) -> tuple[ProvenMember, ...]:
+    """The networks whose mean a file holds; none in files of one network."""
+    described, network = content.description or {}, content.network
+    members = described.get("members", [])
+    if not members:
+        return ()
+    counts = [check_integer(one["n_neurons"], "n_neurons", minimum=0) for one in members]
+    shape = sum(counts), network.n_outputs
+    W2 = _finite(_array(content.arrays, "members_W2", np.float64, *shape), "members_W2")
+    b2 = None
+    if network.b2 is not None:
+        shape = len(members), network.n_outputs
+        b2 = _finite(_array(content.arrays, "members_b2", np.float64, *shape), "members_b2")
+    found = tuple(
+        _restored_member(k, members[k], own, content, n_trained)
+        for k, own in enumerate(network.members(counts, W2, b2))
+    )
+    mean = mean_of(found)
+    if any(not np.array_equal(getattr(mean, n), getattr(network, n)) for n in ("W2", "b2")):
+        raise ValueError("the network is not the mean of its members")
+    return found
+
+
+def _check_first(members: tuple[ProvenMember, ...], estimator: NetworkEstimator) -> None:
+    """What a file says of the model as a whole is what it says of the first member."""
+    first = members[0]
+    if first.certificate != estimator.certificate_ or first.alpha != estimator.alpha_:
+        raise ValueError("the certificate is not that of the first of the networks")
+    if estimator.converged_ != all(member.converged for member in members):
+        raise ValueError("converged is not what is said of the networks")
+
+
+def _restored_member(
+    k: int, described: dict[str, Any], network: TwoLayerNetwork, content: Content, n_trained: int
+) -> ProvenMember:
+    prefix, parameters = member_prefix(k), (content.description or {})["parameters"]
+    arrays = content.arrays
+    if k > 0:
+        arrays = {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}
+    places = None
+    if k > 0 and "places" in arrays:
+        trained = _array(arrays, "places", np.uint8, n_trained)
+        if trained.max(initial=0) > 1:
+            raise ValueError("places must hold 0 and 1")
+        places = np.flatnonzero(trained)
+    n_components = parameters.get("n_components")
+    return ProvenMember(
+        network=network,
+        certificate=_restored_certificate(described["certificate"]),
+        alpha=check_number(described["alpha"], "alpha", minimum=0),
+        converged=check_flag(described["converged"], "converged"),
+        share=check_number(described["share"], "share", minimum=0, strict=True),
+        places=places,
+        **_restored_evidence(arrays, described, content, n_trained, n_components),
+    )
+
+
 def _restored_estimator(
     described: dict[str, Any], content: Content, target: Target
 ) -> NetworkEstimator:
     if described["estimator"] not in ESTIMATORS:
         raise ValueError(f"there is no estimator {described['estimator']!r}")
-    estimator: NetworkEstimator = getattr(estimators, described["estimator"])(
-        **described["parameters"]
-    )
+    parameters = dict(described["parameters"])
+    parameters.pop("average", None)  # of versions before 9, whose files were never means
+    estimator: NetworkEstimator = getattr(estimators, described["estimator"])(**parameters)
     estimator._validate_params()
     if (target.classes is not None) != isinstance(estimator, Classification):
         raise ValueError("the estimator does not match the target")

@@ -24,6 +24,8 @@ class Verification:
     differences : the claims of the certificate that were not confirmed, in words.
     finished : whether the check came to its end; one that did not confirms nothing.
     over_all : the same for the bound over all patterns, where there is one.
+    others : the same for further networks, where that of a model is a mean of several; nothing is
+        claimed of the mean.
     """
 
     objective: float
@@ -36,12 +38,14 @@ class Verification:
     differences: tuple[str, ...] = ()
     finished: bool = True
     over_all: Verification | None = None
+    others: tuple[Verification, ...] = ()
 
     @property
     def agrees(self) -> bool:
-        """Whether every claim of the certificate was confirmed."""
+        """Whether every claim of every certificate was confirmed."""
         own = self.finished and not self.differences
-        return own and (self.over_all is None or self.over_all.agrees)
+        further = self.others if self.over_all is None else (self.over_all, *self.others)
+        return own and all(one.agrees for one in further)
 
     @property
     def verdict(self) -> str:
@@ -66,4 +70,5 @@ class Verification:
         ]
         if self.over_all is not None:
             lines.append(str(self.over_all))
+        lines += [str(other) for other in self.others]
         return "\n".join(lines)
