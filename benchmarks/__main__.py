@@ -10,6 +10,7 @@ import click
 from benchmarks import (
     accuracy,
     all_patterns,
+    big_table,
     decompositions,
     gpu,
     growth,
@@ -54,6 +55,7 @@ MEASUREMENTS = {
         gpu,
         messy,
         reading,
+        big_table,
         ties,
         kills,
         limits,
