@@ -75,7 +75,7 @@ def _measured(command: str, folder: str) -> Row:
         "seconds": seconds,
         "processor": usage.ru_utime + usage.ru_stime,
         "megabytes": usage.ru_maxrss / 1000,
-        "gap": found.get("relative_gap"),
+        "gap": found.get("relative_gap", found.get("certificate", {}).get("relative_gap")),
         "confirmed": found.get("confirmed"),
     }
 

@@ -101,7 +101,7 @@ def _measured(contents: Contents, result: Result, hidden: int) -> Markup:
             element(
                 "tr",
                 element("th", label, scope="row", class_="name"),
-                element("td", _value(measure), class_="better"),
+                element("td", _value(measure), class_="own"),
                 *(element("td", text) for text in (*others, _constant(measure))),
             )
         )
