@@ -124,7 +124,7 @@ def present(rows: Rows) -> str:
         "classes; 1/lambda is lambda_max over lambda. Exponents are fitted to the larger half of "
         f"the values. A dash is a gap that was not reached in {longest:.0f} seconds; larger values "
         "of that line were not tried.\n\n"
-        + markdown_table(header, lines)
+        + markdown_table(header, lines, texts=2)
         + "\n\n![Seconds over each size](growth.png)\n\n"
         + _memory(rows)
     )

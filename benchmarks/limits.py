@@ -131,7 +131,7 @@ def present(rows: Rows) -> str:
     return (
         "Seconds asked by `max_seconds` and taken by `solve`, its certificate included, at a "
         "tolerance that is out of reach. The first word is when the callback was first called, the "
-        "silence the longest time that it was not.\n\n" + markdown_table(header, lines)
+        "silence the longest time that it was not.\n\n" + markdown_table(header, lines, texts=2)
     )
 
 

@@ -214,7 +214,7 @@ def present(rows: Rows) -> str:
         "point with what is proven of it. Patterns, problem and lambda_max come before, the last "
         "certificate after that. The peak is that of the process, "
         f"{imports / 1e6:.0f} MB of which are there before the piece begins.\n\n"
-        + markdown_table(header, lines)
+        + markdown_table(header, lines, texts=3)
     )
 
 

@@ -137,7 +137,7 @@ def present(rows: Rows) -> str:
         for name, row in rows.items()
     ]
     titles = ["table", "what is in it", "rows", "columns used / features", "held out", "confirmed"]
-    lines.append(markdown_table([*titles, "processor time"], cells))
+    lines.append(markdown_table([*titles, "processor time"], cells, texts=2))
     for name, row in rows.items():
         lines += ["", f"## {name}", "", f"`{row['command']}`, from `{row['package']}`", ""]
         lines += [f"- {note}" for note in row["notes"]] or ["- Nothing was guessed."]

@@ -173,7 +173,7 @@ def present(rows: Rows) -> str:
             "prediction, relative to the largest prediction. A network that is minimal already "
             f"does not change. The last columns are for tol = {ROUGH_TOL:g} instead of 1e-10, "
             "which also drops what nearly is a combination of others.",
-            markdown_table(header, lines),
+            markdown_table(header, lines, texts=2),
         ]
     )
 

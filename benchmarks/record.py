@@ -100,9 +100,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def markdown_table(header: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
-    """A Markdown table; columns but the first are numbers and align right."""
-    ruler = ["---", *["---:"] * (len(header) - 1)]
+def markdown_table(
+    header: Sequence[str], lines: Iterable[Sequence[object]], *, texts: int = 1
+) -> str:
+    """A Markdown table; columns but the first `texts` are numbers and align right."""
+    ruler = ["---"] * texts + ["---:"] * (len(header) - texts)
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in (header, ruler, *lines))
 
 

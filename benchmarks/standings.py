@@ -80,7 +80,7 @@ def standings(comparisons: Sequence[Comparison], rows: Rows) -> str:
         "with time limits as times",
         "wanted",
     )
-    return markdown_table(header, [comparison.line(rows) for comparison in comparisons])
+    return markdown_table(header, [comparison.line(rows) for comparison in comparisons], texts=2)
 
 
 def times(entrants: Sequence[Entrant], rows: Rows, goals: Sequence[float] = (GOAL,)) -> str:

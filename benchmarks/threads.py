@@ -90,7 +90,7 @@ def present(rows: Rows) -> str:
     return (
         "`cvxnn fit` of 569 rows (breast cancer) with default settings: cross-validation over 15 "
         "strengths and five folds. `one thread` sets "
-        "`OMP_NUM_THREADS=1`.\n\n" + markdown_table(header, lines)
+        "`OMP_NUM_THREADS=1`.\n\n" + markdown_table(header, lines, texts=3)
     )
 
 
