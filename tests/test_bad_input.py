@@ -1151,6 +1151,16 @@ PYTHON = {
         ValueError,
         "y is missing (None or NaN) in 1 of 40 rows, the first is row 3 counted from 0",
     ),
+    "labels in lists of different lengths": Call(
+        classifier(X, [["a", "b"]] * (N - 1) + [["a"]]),
+        ValueError,
+        "y has rows of different lengths: a row has one label",
+    ),
+    "several targets for Model.fit": Call(
+        lambda: Model.fit({"a": y, "b": y, "x": NUMBERS}, ["a", "b"]),
+        TypeError,
+        "target must be the name of one column, got ['a', 'b']",
+    ),
     "None in labels": Call(
         classifier(X, np.where(np.arange(N) < 2, None, y)),
         ValueError,

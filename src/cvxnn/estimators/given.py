@@ -19,9 +19,20 @@ _MOST = 8  # columns that a message names
 _INSTEAD = "cvxnn.TableEncoder makes numbers of them, and cvxnn.Model.fit takes tables as they are"
 
 
+def targets_array(y: ArrayLike) -> np.ndarray:
+    """Targets as an array; lists of labels of different lengths are refused."""
+    try:
+        return np.asarray(y)
+    except ValueError as error:
+        raise ValueError(
+            "y has rows of different lengths: a row has one label, or as many numbers as the "
+            "others; sklearn.preprocessing.MultiLabelBinarizer makes columns of sets of labels"
+        ) from error
+
+
 def check_targets_given(y: ArrayLike, *, numbers: bool) -> None:
     """Refuse targets of which some are missing, and texts where `numbers` are expected."""
-    values = np.asarray(y)
+    values = targets_array(y)
     texts = _not_numbers(values.ravel()) if numbers and values.dtype.kind in "OUS" else ""
     if texts:
         raise ValueError(f"y holds {texts}: a regression predicts numbers, a classifier labels")

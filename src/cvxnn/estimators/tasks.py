@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from cvxnn.estimators.base import NetworkEstimator
+from cvxnn.estimators.given import targets_array
 from cvxnn.estimators.targets import (
     ClassWeight,
     Labels,
@@ -67,7 +68,7 @@ class Classification(ClassifierMixin, NetworkEstimator):
     }
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:
-        shape = np.asarray(y).shape
+        shape = targets_array(y).shape
         if len(shape) == 2 and shape[1] > 1:
             raise ValueError(
                 f"y should be a 1d array, got an array of shape {shape} instead: a row has one "
