@@ -31,7 +31,7 @@ LAYERS = {
     "tables": "tables loading",
     "clusters": "dask",
     "pages": "plots reports",
-    "command line": "cli",
+    "command line": "cli __main__",
 }
 
 

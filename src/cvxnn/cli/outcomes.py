@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import dataclass, field
 
 import click
@@ -45,3 +47,36 @@ class Run:
 
 def current_run() -> Run:
     return click.get_current_context().find_root().obj
+
+
+def failure_of(error: BaseException, run: Run) -> click.ClickException | None:
+    """The message for an error; None to let it pass."""
+    if isinstance(error, click.ClickException):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        done = " and ".join(run.written) or "nothing"
+        text = str(error) or f"interrupted; {done} was written"
+        return Failure(text, run.interrupted)
+    if isinstance(error, (click.exceptions.Exit, click.Abort)):
+        return None
+    if not isinstance(error, Exception) or os.environ.get("CVXNN_DEBUG"):
+        return None
+    if isinstance(error, OSError):
+        if error.errno == errno.EPIPE:
+            return None  # the reader of our output has left; click ends quietly
+        return Failure(f"{error.filename or 'output'}: {error.strerror or error}", FILE_TROUBLE)
+    if type(error).__name__ in ("ClusterError", "LostRankError"):  # whose modules are slow
+        return Failure(str(error), LOST)
+    if isinstance(error, MemoryError):
+        from cvxnn.memory import TooLargeError
+
+        if isinstance(error, TooLargeError):  # its message says what to do
+            return Failure(str(error), BAD_INPUT)
+        return Failure(f"not enough memory, take fewer patterns or rows: {error}", BAD_INPUT)
+    if isinstance(error, (ValueError, ImportError)):
+        return Failure(str(error), BAD_INPUT)
+    return Failure(
+        f"unexpected {type(error).__name__}: {error}; this is a fault of cvxnn, please report it "
+        "(CVXNN_DEBUG=1 shows where)",
+        FAULT,
+    )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cvxnn.cli.outcomes import LOST, Failure, Run, current_run
+from cvxnn.cli.outcomes import LOST, Failure, Run, current_run, failure_of
 
 if TYPE_CHECKING:
     from cvxnn.ranks import Ranks
@@ -71,7 +71,6 @@ def in_group() -> Iterator[Ranks]:
 
 def _leave_word(store: object, rank: int, error: BaseException) -> None:
     """On a process that does not speak: say what is wrong here, for process 0, and end."""
-    from cvxnn.cli.running import failure_of
     from cvxnn.ranks import LostRankError, OtherRankError
 
     follows = isinstance(error, LostRankError | OtherRankError | click.exceptions.Exit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -18,15 +17,12 @@ import click
 
 from cvxnn.cli import processes
 from cvxnn.cli.outcomes import (
-    BAD_INPUT,
-    FAULT,
     FILE_TROUBLE,
     INTERRUPTED,
-    LOST,
     TERMINATED,
-    Failure,
     Run,
     current_run,
+    failure_of,
 )
 
 if TYPE_CHECKING:
@@ -129,36 +125,3 @@ def _done(console: Console, action: Action, options: Options, ranks: Ranks | Non
         with step("starting"):
             work = getattr(import_module(f"cvxnn.cli.{module}"), name)
     return work(console, **given)
-
-
-def failure_of(error: BaseException, run: Run) -> click.ClickException | None:
-    """The message for an error; None to let it pass."""
-    if isinstance(error, click.ClickException):
-        return error
-    if isinstance(error, KeyboardInterrupt):
-        done = " and ".join(run.written) or "nothing"
-        text = str(error) or f"interrupted; {done} was written"
-        return Failure(text, run.interrupted)
-    if isinstance(error, (click.exceptions.Exit, click.Abort)):
-        return None
-    if not isinstance(error, Exception) or os.environ.get("CVXNN_DEBUG"):
-        return None
-    if isinstance(error, OSError):
-        if error.errno == errno.EPIPE:
-            return None  # the reader of our output has left; click ends quietly
-        return Failure(f"{error.filename or 'output'}: {error.strerror or error}", FILE_TROUBLE)
-    if type(error).__name__ in ("ClusterError", "LostRankError"):  # whose modules are slow
-        return Failure(str(error), LOST)
-    if isinstance(error, MemoryError):
-        from cvxnn.memory import TooLargeError
-
-        if isinstance(error, TooLargeError):  # its message says what to do
-            return Failure(str(error), BAD_INPUT)
-        return Failure(f"not enough memory, take fewer patterns or rows: {error}", BAD_INPUT)
-    if isinstance(error, (ValueError, ImportError)):
-        return Failure(str(error), BAD_INPUT)
-    return Failure(
-        f"unexpected {type(error).__name__}: {error}; this is a fault of cvxnn, please report it "
-        "(CVXNN_DEBUG=1 shows where)",
-        FAULT,
-    )

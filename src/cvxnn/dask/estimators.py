@@ -19,7 +19,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from cvxnn.estimators import GatedReLUClassifier, GatedReLURegressor
+from cvxnn.estimators import (
+    GatedReLUClassifier,
+    GatedReLUClassifierCV,
+    GatedReLURegressor,
+    GatedReLURegressorCV,
+)
 from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.progress import FIRST, SELDOM, log
 from cvxnn.solvers.results import Progress
@@ -97,9 +102,13 @@ class _DaskNetwork(BaseEstimator):
         its = {name: getattr(self, name) for name in signature(self._kind).parameters}
         local = self._kind(**{**its, "verbose": False})  # workers have nobody to tell
         parts = list(_parts(X, y, sample_weight))
-        callback = _both(self.callback, _Sayer()) if self.verbose else self.callback
+        sayer = _Sayer() if self.verbose else None
+        callback = _both(self.callback, sayer) if sayer else self.callback
+        alphas = sayer.alphas if sayer else None
         job = Training(local, local.max_memory is not None)
-        fitted = DaskFit(self._client(), job, parts, _files_of(X, len(parts)), callback).run()
+        fitted = DaskFit(
+            self._client(), job, parts, _files_of(X, len(parts)), callback, alphas
+        ).run()
         fitted.set_params(verbose=self.verbose)
         names = _names(X)
         if names is not None and all(isinstance(name, str) for name in names):
@@ -153,9 +162,15 @@ class _Sayer:
         self._next = monotonic() + FIRST
 
     def __call__(self, progress: Progress) -> None:
+        self._say(progress.words)
+
+    def alphas(self, done: int, planned: int) -> None:
+        self._say(f"alpha {done} of {planned}")
+
+    def _say(self, words: str) -> None:
         if monotonic() >= self._next:
             self._next = monotonic() + SELDOM / 3
-            log(f"training on the cluster: {progress.words}")
+            log(f"training on the cluster: {words}")
 
 
 def _both(
@@ -188,7 +203,7 @@ class DaskGatedReLUClassifier(_DaskNetwork):
     has the attributes of that estimator.
     """
 
-    _kind = GatedReLUClassifier
+    _kind: ClassVar[type[NetworkEstimator]] = GatedReLUClassifier
     _estimator_type = "classifier"
 
     def predict(self, X: Any) -> Any:
@@ -226,7 +241,7 @@ class DaskGatedReLURegressor(_DaskNetwork):
     has the attributes of that estimator.
     """
 
-    _kind = GatedReLURegressor
+    _kind: ClassVar[type[NetworkEstimator]] = GatedReLURegressor
     _estimator_type = "regressor"
 
     def predict(self, X: Any) -> Any:
@@ -244,6 +259,36 @@ class DaskGatedReLURegressor(_DaskNetwork):
         left = ((y - predicted) ** 2).sum(axis=0)
         spread = ((y - y.mean(axis=0)) ** 2).sum(axis=0)
         return float((1 - left / spread).mean().compute())
+
+
+class DaskGatedReLUClassifierCV(DaskGatedReLUClassifier):
+    """`GatedReLUClassifierCV` for Dask arrays and DataFrames: alpha is chosen by cross-validation.
+
+    Parameters
+    ----------
+    client : a `distributed.Client`; the one that is active unless given.
+    callback : called in this process with a `Progress`, in every iteration of the last fit.
+
+    The others are those of `GatedReLUClassifierCV`; folds are trained one after the other, each on
+    all workers, so that `n_jobs` stays 1. After `fit` it has the attributes of that estimator.
+    """
+
+    _kind = GatedReLUClassifierCV
+
+
+class DaskGatedReLURegressorCV(DaskGatedReLURegressor):
+    """`GatedReLURegressorCV` for Dask arrays and DataFrames: alpha is chosen by cross-validation.
+
+    Parameters
+    ----------
+    client : a `distributed.Client`; the one that is active unless given.
+    callback : called in this process with a `Progress`, in every iteration of the last fit.
+
+    The others are those of `GatedReLURegressorCV`; folds are trained one after the other, each on
+    all workers, so that `n_jobs` stays 1. After `fit` it has the attributes of that estimator.
+    """
+
+    _kind = GatedReLURegressorCV
 
 
 def _parts(X: Any, y: Any, sample_weight: Any) -> Iterator[tuple[Any, Any, Any]]:
