@@ -1,8 +1,13 @@
 """Estimators on a Dask cluster: real workers, one of which is killed."""
 
+import errno
+import json
+import multiprocessing
 import os
 import pickle
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -20,12 +25,17 @@ da = required("dask.array")
 pd = required("pandas")
 dd = required("dask.dataframe")
 
+from click.testing import CliRunner  # noqa: E402
 from dask.distributed import Client, LocalCluster  # noqa: E402
 
+from cvxnn.cli import main  # noqa: E402
 from cvxnn.dask import (  # noqa: E402
+    ClusterError,
     DaskGatedReLUClassifier,
+    DaskGatedReLUClassifierCV,
     DaskGatedReLURegressor,
 )
+from cvxnn.dask.attempts import _named  # noqa: E402
 from cvxnn.dask.estimators import _as_array, _parts  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dask's own, of workers that are killed
@@ -146,7 +156,118 @@ def test_parameters_and_errors_are_those_of_users(client):
         DaskGatedReLUClassifier(client=client).fit(dX, (dy > -1e9).astype(int))
 
 
+def test_alpha_is_chosen_as_in_one_process(client):
+    X, values = data(400)
+    y = (values > 0.5).astype(int)
+    settings = {"alphas": [0.1, 0.02, 0.004], "cv": 3, "n_patterns": 10, "tol": 1e-3}
+    here = cvxnn.GatedReLUClassifierCV(**settings, random_state=0).fit(X, y)
+    dX, dy = da.from_array(X, chunks=(400, D)), da.from_array(y, chunks=400)
+    there = DaskGatedReLUClassifierCV(client=client, **settings, random_state=0).fit(dX, dy)
+    assert there.alpha_ == here.alpha_
+    assert_array_equal(there.alphas_, here.alphas_)
+    assert type(there.to_local()) is cvxnn.GatedReLUClassifierCV
+    assert there.certificate_.proven
+    parts = da.from_array(X, chunks=(150, D)), da.from_array(y, chunks=150)
+    apart = DaskGatedReLUClassifierCV(client=client, **settings, random_state=0).fit(*parts)
+    assert apart.alpha_ in here.alphas_
+    assert_allclose(apart.predict_proba(dX).compute().sum(axis=1), 1)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """Parquet files, with texts, missing values, and labels."""
+    folder = tmp_path_factory.mktemp("rows")
+    X, y = data()
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(
+        town=np.random.default_rng(3).choice(["Oslo", "Rome", None], N),
+        label=np.where(y > 0.5, "yes", "no"),
+    )
+    for k in range(3):
+        frame[k * 300 : (k + 1) * 300].to_parquet(folder / f"{k}.parquet")
+    return folder
+
+
+def fit_by_command(client, data, output, *options):
+    arguments = ["fit", data, "--target", "label", "--cluster", client.scheduler.address]
+    arguments += ["--alpha", "0.02", "--patterns", "15", "--json", "-o", output, *options]
+    answer = CliRunner().invoke(main, list(map(str, arguments)))
+    return answer.exit_code, json.loads(answer.stdout)
+
+
+def test_the_command_line_trains_on_a_cluster(client, rows, tmp_path):
+    code, told = fit_by_command(client, rows / "*.parquet", tmp_path / "m.cvxnn")
+    assert code == 0, told
+    settings = {"kind": "gated", "alpha": 0.02, "n_patterns": 15, "on_data": list}
+    here = cvxnn.Model.fit(rows, "label", **settings)
+    there = cvxnn.load(tmp_path / "m.cvxnn")
+    assert there.encoder == here.encoder
+    assert told["notes"][1:] == list(here.notes)  # the first says that the network is gated
+    assert_array_equal(there.rows, here.rows)
+    assert_allclose(there.certificate.objective, here.certificate.objective, rtol=2e-4)
+    assert_allclose(there.predict_proba(rows), here.predict_proba(rows), atol=0.02)
+
+
+def test_files_that_cannot_be_used_are_named(client, rows, tmp_path):
+    for k in range(3):
+        (tmp_path / f"{k}.parquet").write_bytes((rows / f"{k}.parquet").read_bytes())
+    bad = tmp_path / "1.parquet"
+    content = bytearray(bad.read_bytes())
+    content[4:40] = b"\xff" * 36  # the header of the first page
+    bad.write_bytes(content)
+    code, told = fit_by_command(client, tmp_path, tmp_path / "m.cvxnn")
+    assert code == 2
+    assert f"{bad} is a damaged Parquet file" in told["error"]
+    frame = dd.read_parquet(str(tmp_path / "*.parquet"))
+    with pytest.raises(ValueError, match=r"part 1 of the rows, .*1.parquet, could not be read"):
+        DaskGatedReLURegressor(client=client, **SETTINGS).fit(frame[list("abcd")], frame["a"])
+    pd.read_parquet(rows / "1.parquet").assign(a="x").to_parquet(bad)
+    code, told = fit_by_command(client, tmp_path, tmp_path / "m.cvxnn")
+    assert code == 2
+    assert f"{bad}, column 'a' holds texts, but numbers in" in told["error"]
+
+
 # -- faults
+
+
+def test_a_full_disk_and_a_lost_scheduler_have_names(tmp_path):
+    full = _named(OSError(errno.ENOSPC, "No space left on device"), "tcp://w:1")
+    assert "worker tcp://w:1 has no space left on its disk" in str(full)
+    assert type(_named(ValueError("x"), "tcp://w:1")) is ValueError
+    context = multiprocessing.get_context("spawn")
+    mine, theirs = context.Pipe()
+    process = context.Process(target=serve_cluster, args=(theirs,), daemon=True)
+    process.start()
+    with Client(mine.recv(), set_as_default=False) as away:
+        model, chunks = slow(away, lambda: os.kill(process.pid, signal.SIGKILL))
+        start = time.monotonic()
+        with pytest.raises(ClusterError, match=r"the scheduler tcp://.* is lost"):
+            model.fit(*chunks)
+        assert time.monotonic() - start < 120
+    process.join()
+
+
+def serve_cluster(pipe):
+    """A scheduler with a worker, in one process."""
+    with LocalCluster(
+        n_workers=1, processes=False, dashboard_address=None, host="127.0.0.1"
+    ) as own:
+        pipe.send(own.scheduler_address)
+        time.sleep(600)
+
+
+def test_ctrl_c_before_there_is_a_point_ends_at_once(client):
+    """While the rows are read."""
+    X, y = data(60)
+
+    def slowly(block):
+        time.sleep(4)
+        return block
+
+    lazy = da.from_array(X, chunks=(30, D)).map_blocks(slowly, dtype=float, meta=np.ones((0, D)))
+    timer = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        DaskGatedReLURegressor(client=client, **SETTINGS).fit(lazy, da.from_array(y, chunks=30))
 
 
 def slow(client, on_progress):

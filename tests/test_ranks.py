@@ -15,11 +15,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 import cvxnn
 from cvxnn import rounding
 from cvxnn.losses import LossChoice, SquaredLoss
-from cvxnn.ranks import ALONE, OtherRankError, exact_sum, first_largest
+from cvxnn.ranks import ALONE, LostRankError, OtherRankError, TorchRanks, exact_sum, first_largest
 from cvxnn.rounding import Ball
 from cvxnn.solvers.results import Status
 from extras import required
-from group import group
+from group import free_port, group
 
 required("torch")
 
@@ -534,3 +534,18 @@ def no_sum(ranks, value):
     except OverflowError:
         return True
     return False
+
+
+def test_a_process_that_waits_for_one_that_never_comes_can_give_up():
+    """Whether it is the one that listens, or not."""
+    for rank in (0, 1):
+        asked = []
+
+        def given_up(asked=asked):
+            asked.append(True)
+            return len(asked) > 1
+
+        with pytest.raises(LostRankError, match=f"process {rank} stopped waiting"):
+            TorchRanks.connect("alone", rank, 2, ("127.0.0.1", free_port()), given_up=given_up)
+    with pytest.raises(LostRankError, match=r"processes \[1\] did not come within"):
+        TorchRanks.connect("alone", 0, 2, ("127.0.0.1", free_port()), seconds=0.2)

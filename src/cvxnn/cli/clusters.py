@@ -23,7 +23,7 @@ def connected(address: str) -> Iterator[Any]:
     for name in ("distributed", "distributed.client", "tornado"):  # what is wrong is told here
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        client = Client(address, timeout=REACHED)
+        client = Client(address, timeout=REACHED, set_as_default=False)
     except ValueError as error:
         raise Failure(f"--cluster: {error}", BAD_INPUT) from error
     except OSError as error:

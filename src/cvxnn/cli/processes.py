@@ -23,7 +23,7 @@ from cvxnn.cli.outcomes import LOST, Failure, Run, current_run, failure_of
 if TYPE_CHECKING:
     from cvxnn.ranks import Ranks
 
-MEETING = 60.0  # seconds that processes wait for each other to start
+MEETING = 300.0  # seconds that processes wait for each other to start
 TELLING = 2.0  # seconds that process 0 has to tell what went wrong elsewhere
 AGAIN = 5.0  # seconds in which another signal is the same one: a terminal and torchrun send both
 
@@ -61,26 +61,29 @@ def in_group() -> Iterator[Ranks]:
         try:
             yield ranks
         except BaseException as error:
+            word = "" if rank == 0 else _word(rank, error)
+            if word:
+                with suppress(RuntimeError):
+                    store.compare_set(_WRONG, "", word)  # the first one counts
             ranks.close()  # whoever waits for this process ends as well
             if rank > 0:
-                _leave_word(store, rank, error)
+                time.sleep(TELLING)
+                raise click.exceptions.Exit(int(word.partition(" ")[0] or 1)) from error
             raise _first_error(store, error) from error
         ranks.gather(None)  # nobody goes before all are done: torchrun would end the others
         ranks.close()
 
 
-def _leave_word(store: object, rank: int, error: BaseException) -> None:
-    """On a process that does not speak: say what is wrong here, for process 0, and end."""
-    from cvxnn.ranks import LostRankError, OtherRankError
+def _word(rank: int, error: BaseException) -> str:
+    """What went wrong here, for process 0, after its exit code; empty if it knows already."""
+    from cvxnn.ranks import OtherRankError
 
-    follows = isinstance(error, LostRankError | OtherRankError | click.exceptions.Exit)
-    failure = None if follows else failure_of(error, Run(as_json=False))
-    if failure is not None:
-        word = f"{failure.exit_code} process {rank}: {failure.format_message()}"
-        with suppress(RuntimeError):
-            store.set(_WRONG, word)  # type: ignore[attr-defined]
-    time.sleep(TELLING)
-    raise click.exceptions.Exit(1 if failure is None else failure.exit_code)
+    if isinstance(error, OtherRankError):
+        return ""
+    failure = failure_of(error, Run(as_json=False))
+    if failure is None:
+        return ""
+    return f"{failure.exit_code} process {rank}: {failure.format_message()}"
 
 
 def _first_error(store: object, error: BaseException) -> BaseException:

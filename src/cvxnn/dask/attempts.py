@@ -112,8 +112,6 @@ class DaskFit:
             broken = [k for k, hold in enumerate(holds) if hold.status == "error"]
             if not broken or type(error).__module__.startswith("cvxnn"):
                 raise
-            if isinstance(error, ValueError) and "part" in str(error):  # of `hold` itself
-                raise
             where = f"part {broken[0]} of the rows"
             if self.sources:
                 where += f", {self.sources[broken[0]]},"

@@ -26,6 +26,10 @@ from cvxnn.stored import StoredRows, is_stored
 PROGRESS = "cvxnn-"  # the topic of a fit's progress begins with this
 
 
+class PartError(ValueError):
+    """A part that cannot be used; the message says which."""
+
+
 class Part(NamedTuple):
     """Rows, their targets, and their weights if there are any."""
 
@@ -73,9 +77,13 @@ def hold(fit: str, job: Job, k: int, *given: Any) -> Held:
     """Keep part k of the rows on this worker."""
     from distributed import get_worker
 
-    kept, n, d = job.held(k, *given)
+    address = get_worker().address
+    try:
+        kept, n, d = job.held(k, *given)
+    except OSError as error:
+        raise PartError(f"part {k} could not be kept on worker {address}: {error}") from error
     _held.setdefault(fit, {})[k] = kept
-    return Held(get_worker().address, n, d)
+    return Held(address, n, d)
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ class Training:
             targets = targets[:, 0]
         weights = None if weight is None else np.asarray(weight, dtype=np.float64).reshape(-1)
         if len(targets) != len(rows) or (weights is not None and len(weights) != len(rows)):
-            raise ValueError(f"part {k} of X, y and sample_weight have different numbers of rows")
+            raise PartError(f"part {k} of X, y and sample_weight have different numbers of rows")
         kept: Any = StoredRows.from_array(rows) if self.in_file and len(rows) else rows
         return Part(kept, targets, weights), *rows.shape
 
@@ -111,19 +119,19 @@ def numbers(X: Any, k: int) -> np.ndarray:
     if hasattr(X, "dtypes"):
         for name, dtype in X.dtypes.items():
             if getattr(dtype, "kind", "O") not in "biuf":
-                raise ValueError(
+                raise PartError(
                     f"column {name!r} of X holds {dtype} in part {k}, and numbers are expected"
                 )
         X = X.to_numpy()
     try:
         rows = np.asarray(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"part {k} of X does not hold numbers: {error}") from error
+        raise PartError(f"part {k} of X does not hold numbers: {error}") from error
     if rows.ndim != 2:
-        raise ValueError(f"X must be 2-dimensional, part {k} has shape {rows.shape}")
+        raise PartError(f"X must be 2-dimensional, part {k} has shape {rows.shape}")
     if not np.isfinite(rows).all():
         row, column = np.argwhere(~np.isfinite(rows))[0]
-        raise ValueError(f"X holds NaN or infinity, first in part {k}, row {row}, column {column}")
+        raise PartError(f"X holds NaN or infinity, first in part {k}, row {row}, column {column}")
     return rows
 
 

@@ -35,6 +35,8 @@ class Piece(NamedTuple):
     size: int
 
     def read(self, delimiter: str | None, encoding: str | None) -> Table:
+        if not self.path.exists():
+            raise TableError(f"there is no file {self.path} on this machine, but on another one")
         if not self.groups:
             return read_file(self.path, delimiter=delimiter, encoding=encoding)
         names, columns, before = read_groups(self.path, self.groups)
