@@ -262,7 +262,7 @@ def test_a_file_that_one_process_cannot_read_is_named_by_all(processes, tmp_path
 
 
 def torchrun(*arguments, **options):
-    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     return subprocess.Popen(
         [sys.executable, *words, "-m", "cvxnn", *map(str, arguments)],
         stdout=subprocess.PIPE,

@@ -47,7 +47,7 @@ class TableTraining:
         _share_memory(kept, parts, table.local)
         alone = self.settings.get("alpha") is not None
         return Model.fit(
-            table,
+            table.local if ranks.size == 1 else table,
             self.target,
             on_data=lambda notes: None,
             on_iteration=watch.on_iteration,

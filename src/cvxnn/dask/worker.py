@@ -109,7 +109,7 @@ class Training:
         self, ranks: TorchRanks, kept: dict[int, Part], parts: Sequence[int], d: int, watch: Watch
     ) -> NetworkEstimator:
         X, y, weight = _assembled(kept, parts, d)
-        rows: Any = ShardedRows(X, ranks)
+        rows: Any = X if ranks.size == 1 else ShardedRows(X, ranks)
         train(self.estimator, rows, y, weight, watch)
         return self.estimator
 
