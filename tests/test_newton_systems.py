@@ -683,6 +683,27 @@ def test_a_coupled_inverse_has_one_precision():
     np.testing.assert_allclose(inverse(root.project(product)), x, atol=1e-4)
 
 
+def test_a_coupled_preconditioner_is_the_inverse_of_what_it_is_made_of():
+    """On the range of T, for outputs with a diagonal and for one without."""
+    rng = np.random.default_rng(0)
+    n, v = 20, rng.random((20, 3)) + 0.1
+    v /= np.linalg.norm(v, axis=1)[:, None]
+    T = Root(np.ones((n, 3)), v)
+    roots = [rng.random(n) + 0.5, rng.random(n) + 0.5, None]
+    V = [rng.standard_normal((R, n)) for R in (5, 30, 0)]
+    parts = [
+        newton_preconditioners.Preconditioner(np.eye(1), root, rows.astype(np.float32))
+        for root, rows in zip(roots, V, strict=True)
+    ]
+    inverse = newton_preconditioners.CoupledPreconditioner(parts, v)
+    x = T.project(rng.standard_normal((n, 3)))
+    product = np.empty_like(x)
+    for k, (root, rows) in enumerate(zip(roots, V, strict=True)):
+        D = np.diag(np.ones(n) if root is None else root)
+        product[:, k] = D @ (np.eye(n) + rows.T @ rows) @ D @ x[:, k]
+    np.testing.assert_allclose(inverse(T.project(product)), x, atol=1e-4)
+
+
 @pytest.mark.parametrize("R", [40, 90])
 def test_large_systems_of_faces_are_factored_in_single_precision(R, monkeypatch):
     """The factor serves a later system; one that is too ill-conditioned for it is solved in double

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -98,9 +99,15 @@ def all_agree(answers):
     return answers[0]
 
 
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("loss", ["squared", "huber", "logistic"])
-def test_newton_finds_what_it_finds_in_one_process(processes, cut, loss):
+@pytest.mark.parametrize(
+    ("loss", "cut"),
+    [
+        *product(["squared", "huber", "logistic"], CUTS),
+        ("softmax", "two"),
+        ("softmax", "one without rows"),
+    ],
+)
+def test_newton_finds_what_it_finds_in_one_process(processes, loss, cut):
     compare(processes, cut, loss, "newton", output_bias=cut != "two")
 
 
@@ -143,7 +150,7 @@ def test_rfista_takes_the_same_steps(processes, cut, loss):
 def test_newton_by_products_and_conjugate_gradients(processes):
     """So many active blocks that systems are not formed."""
     settings = {"n": 600, "p": 60, "output_bias": True, "share": 0.01, "tol": 1e-6}
-    for loss in ("squared", "logistic"):
+    for loss in ("squared", "logistic", "softmax"):
         cut = (0, 250, 600)
         here = solved(ALONE, None, loss, "newton", **settings)
         there = all_agree(processes.run(solved_by, 2, cut, loss, "newton", settings))

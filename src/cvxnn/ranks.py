@@ -254,6 +254,20 @@ def first_largest(values: np.ndarray, across: Ranks) -> int | None:
     return here if largest.index(max(largest)) == across.rank else None
 
 
+def orthogonal(columns: np.ndarray, across: Ranks) -> tuple[np.ndarray, np.ndarray]:
+    """The left singular vectors and the singular values of few columns, whose rows all ranks have:
+    those of the triangular factors of each, one below the other."""
+    if across.size == 1:
+        basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+        return basis, sizes
+    own, triangle = np.linalg.qr(columns)
+    triangles = across.gather(triangle)
+    start = sum(len(part) for part in triangles[: across.rank])
+    basis, sizes, _ = np.linalg.svd(np.concatenate(triangles), full_matrices=False)
+    basis = across.agree(basis)[start : start + len(triangle)]
+    return own @ basis, across.agree(sizes)
+
+
 def exact_sum(values: np.ndarray, across: Ranks) -> float:
     """The sum of doubles on all ranks, correctly rounded."""
     if across.size == 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cvxnn.arrays import Array, SomeArray, array_namespace, double, like, to_numpy
 from cvxnn.losses.base import BALANCED, Loss, Minimum, Root
-from cvxnn.ranks import ALONE, Ranks, total
+from cvxnn.ranks import ALONE, Ranks, orthogonal, total
 from cvxnn.rounding import UNIT, Ball, tree_sum
 
 RECENT = 3  # predictions whose bias is remembered
@@ -152,9 +152,9 @@ class WithIntercept:
         ones = np.zeros((C, *Z.shape))
         ones[range(C), :, range(C)] = 1.0
         columns = np.stack([root.adjoint(column).reshape(-1) for column in ones], axis=1)
-        if not np.isfinite(columns).all():  # LAPACK would print a complaint
+        if self.across.max(float(not np.isfinite(columns).all())):  # LAPACK would complain
             raise np.linalg.LinAlgError("the curvature of the loss is not finite")
-        basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+        basis, sizes = orthogonal(columns, self.across)
         return replace(root, span=basis[:, sizes > 1e-10 * max(sizes.max(), 1e-300)])
 
 

@@ -22,8 +22,14 @@ from cvxnn.solvers.newton.formed import (
     WORTHWHILE,
     SingleFaces,
 )
-from cvxnn.solvers.newton.preconditioners import Preconditioner, factor_shifted
+from cvxnn.solvers.newton.preconditioners import (
+    MAX_DIRECTIONS,
+    CoupledPreconditioner,
+    Preconditioner,
+    factor_shifted,
+)
 from cvxnn.solvers.newton.systems import (
+    GRAM_RATE,
     SINGLE_PRECISION,
     FaceSystem,
     ProductSystem,
@@ -119,6 +125,16 @@ class JointSystem:
         parts = [system.inverse(r[:, k]) for k, system in enumerate(self.systems)]
         return np.stack(parts, axis=1)
 
+    def coupled_preconditioner(self) -> CoupledPreconditioner | None:
+        """From those of single outputs; None where these are too many directions to be coupled."""
+        if self.root.unit is None:
+            return None
+        parts = [system.preconditioner for system in self.systems]
+        known = [part for part in parts if part is not None and part.V is not None]
+        if len(known) < len(parts) or sum(part.n_directions for part in known) > MAX_DIRECTIONS:
+            return None
+        return CoupledPreconditioner(known, self.root.unit, self.root.across)
+
     def is_solved(self, x: np.ndarray, b: np.ndarray, tol: float) -> bool:
         """Whether the residual of x is at most tol ||b||, in the precision of these systems."""
         residual = self.root.project(b - x - self.product(x))
@@ -139,17 +155,17 @@ class JointSystem:
 
 def _solve_coupled(root: Root, columns: list[np.ndarray], b: np.ndarray) -> np.ndarray:
     """(I + T C'C T)^-1 b for the columns C of all outputs and T = I - v v' - Q Q'; b = T b."""
-    v = root.unit
+    v, across = root.unit, root.across
     assert v is not None
     K = block_diag(*[panels.gram(part) for part in columns])
-    parts = [np.concatenate([part * v[:, k] for k, part in enumerate(columns)])]
+    K -= panels.gram(np.concatenate([part * v[:, k] for k, part in enumerate(columns)]))
+    K = across.sum(K)
     if root.span is not None:
-        Q = root.span.reshape(*b.shape, -1)
-        parts.append(np.concatenate([part @ Q[:, k] for k, part in enumerate(columns)]))
-    for part in parts:
-        K -= panels.gram(part)
+        Q = root.span.reshape(*b.shape, root.span.shape[1])
+        along = np.concatenate([part @ Q[:, k] for k, part in enumerate(columns)])
+        K -= panels.gram(across.sum(along))
     K.flat[:: len(K) + 1] += 1
-    right = np.concatenate([part @ b[:, k] for k, part in enumerate(columns)])
+    right = across.sum(np.concatenate([part @ b[:, k] for k, part in enumerate(columns)]))
     solved = panels.cholesky_solve(positive(panels.cholesky(K)), right)
     edges = np.cumsum([len(part) for part in columns])[:-1]
     pieces = np.split(solved, edges)
@@ -172,7 +188,7 @@ class JointSolver:
     def __init__(self) -> None:
         self._dense = False
         self._count_when_new = 0
-        self._coupled_inverse: CoupledInverse | None = None
+        self._coupled_inverse: CoupledInverse | CoupledPreconditioner | None = None
         # of formed systems: a factor in single precision, and whether these did not suffice
         self._kept: Preconditioner | None = None
         self._double = False
@@ -197,7 +213,8 @@ class JointSolver:
         if len(formed) == len(systems):
             if root.unit is None:
                 return root.apply(self._formed(joint, formed, b, Accuracy(tol, error)))
-            if _joint_is_cheaper([len(columns) for columns in formed], len(b)):
+            n = int(root.across.sum(float(len(b))))
+            if _joint_is_cheaper([len(columns) for columns in formed], n):
                 return root.apply(_solve_coupled(root, formed, b))
         return root.apply(self._by_iteration(joint.with_precision(tol), b, Accuracy(tol, error)))
 
@@ -231,9 +248,16 @@ class JointSolver:
         iterated = joint.iterated
         x: np.ndarray | None = None  # of an earlier preconditioner
         if not iterated:  # outputs apart, and iterations for what couples them, are cheap
-            x, done = self._renewed(joint, False, b, accuracy, FEW_ITERATIONS)
-            return x if done else self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
+            apart = joint.root.across.size > 1  # where there are no dense inverses
+            limit = MAX_ITERATIONS if apart else FEW_ITERATIONS
+            x, done = self._renewed(joint, False, b, accuracy, limit)
+            if done or apart:
+                return x
+            return self._renewed(joint, True, b, accuracy, MAX_ITERATIONS)[0]
         product, cheap, dense = np.sum([system.costs for system in iterated], axis=0)
+        if joint.root.unit is not None:
+            n = iterated[0].shared.rows.operator.n_all
+            cheap += n * sum(system.n_directions for system in iterated) ** 2 / GRAM_RATE
         if self._coupled_inverse is not None or all(system.ready for system in iterated):
             worth = int((dense if self._dense else cheap) / product)
             x, _, done = self._iterate(joint, b, accuracy, self._count_when_new + max(worth, 3))
@@ -268,6 +292,8 @@ class JointSolver:
         else:
             for system in joint.iterated:
                 system.renew(dense)
+            if not dense:
+                self._coupled_inverse = joint.coupled_preconditioner()
         x, count, done = self._iterate(joint, b, accuracy, limit, start)
         # the rest of a solution takes fewer iterations than the next one will
         self._count_when_new = count if start is None else max(count, self._count_when_new)

@@ -128,11 +128,9 @@ class Newton:
     def handles(self, problem: Problem) -> bool:
         """Problems with the neurons' norms, whose prox is in here, and a loss with a Hessian. The
         method measures norms in units of lam, so lam = 0 is not among them. Rows in several
-        processes have to be in memory, and the loss must not couple outputs."""
+        processes have to be in memory."""
         penalty, loss, operator = problem.penalty, problem.loss, problem.operator.base
-        if isinstance(operator, ShardedMatrix) and (
-            getattr(loss, "coupled", False) or not operator.local_in_memory
-        ):
+        if isinstance(operator, ShardedMatrix) and not operator.local_in_memory:
             return False
         return problem.lam > 0 and offers(penalty, "neuron_norms") and offers(loss, "has_root")
 

@@ -75,6 +75,10 @@ class System(Protocol):
 
     exact: ClassVar[bool]  # whether `inverse` is
 
+    @property
+    def preconditioner(self) -> Preconditioner | None:
+        """What `inverse` is in single precision, where that is no dense matrix."""
+
     def product(self, x: np.ndarray) -> np.ndarray:
         """S A S x."""
         ...
@@ -110,6 +114,11 @@ class FaceSystem:
     @property
     def _in_parts(self) -> bool:
         return self.across.size > 1
+
+    @property
+    def preconditioner(self) -> Preconditioner:
+        columns = self.columns.astype(np.float32)
+        return Preconditioner(self._factor, None, columns, self.across)
 
     def product(self, x: np.ndarray) -> np.ndarray:
         return self.columns.T @ self.across.sum(self.columns @ x)
@@ -274,6 +283,11 @@ class ProductSystem:
         return self.faces is None and operator.n <= MAX_DENSE and operator.across.size == 1
 
     @property
+    def n_directions(self) -> int:
+        """Of the cheap preconditioner."""
+        return len(self.patterns) + len(self.shared.rows.leading)
+
+    @property
     def costs(self) -> np.ndarray:
         """Of a product, and of the two preconditioners."""
         shared = self.shared.rows
@@ -299,6 +313,10 @@ class ProductSystem:
             rows = self.faces.project(rows)
         rows = self.sigma * self.at.shrink(rows)
         return self.scale * self._restricted.forward(rows[:, :, None])[:, 0]
+
+    @property
+    def preconditioner(self) -> Preconditioner | None:
+        return self.shared.preconditioner
 
     def inverse(self, r: np.ndarray) -> np.ndarray:
         assert self.shared.preconditioner is not None
