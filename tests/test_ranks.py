@@ -211,6 +211,28 @@ def _with_l2(ranks, cut, X, Y, weight):
     return cvxnn.CGReLU(X, Y, patterns, 0.05, penalty="l2", sample_weight=weight)
 
 
+def test_a_path_is_that_of_one_process(processes):
+    here = along(ALONE, None)
+    there = all_agree(processes.run(along, 3, CUTS["one without rows"]))
+    for name, value in here.items():
+        assert_allclose(there[name], value, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def along(ranks, cut):
+    X, Y = data("logistic")
+    problem = posed(ranks, cut, X, Y, p=10, loss="logistic", output_bias=True)
+    seen = []
+
+    def callback(solution):
+        assert ranks.rank == 0
+        seen.append(solution.problem.lam)
+        return len(seen) == 3
+
+    path = cvxnn.path(problem, n_lams=5, tol=1e-8, callback=callback)
+    assert path.message == "the callback asked to stop"
+    return {"lams": path.lams, "objectives": path.objectives, "n_active": path.n_active}
+
+
 # -- bounds that hold
 
 
@@ -447,8 +469,10 @@ def refusals(ranks):
         cvxnn.CReLU(rows, Y, patterns, 0.05)
     with pytest.raises(ValueError, match="lam = 0 has no lower bound"):
         cvxnn.solve(problem.with_lam(0), "rfista", max_iter=3)
-    with pytest.raises(ValueError, match=r"path needs all rows in one process.*in 2"):
-        cvxnn.path(problem)
+    with pytest.raises(ValueError, match=r"generated patterns needs all rows in one process.*in 2"):
+        cvxnn.path(problem, patterns="generate")
+    with pytest.raises(ValueError, match="checkpoint of a path needs all rows"):
+        cvxnn.path(problem, checkpoint="path.cvxnn")
     with pytest.raises(ValueError, match="verify needs all rows"):
         cvxnn.verify(cvxnn.solve(problem, tol=1e-3))
     with pytest.raises(ValueError, match="bound_over_all_patterns needs all rows"):

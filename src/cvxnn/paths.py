@@ -32,6 +32,7 @@ from cvxnn.checkpoints import (
 )
 from cvxnn.generation.programs import Generation
 from cvxnn.problems import ConvexProblem, has_lambda_max, lambda_max
+from cvxnn.ranks import failing_together
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.driver import SOLVERS, choose, solve
 from cvxnn.solvers.results import Solution, Status
@@ -166,7 +167,8 @@ def path(
         as `random_state` and `max_rounds`, and `on_round`, which is called with every `Round`.
     min_loss : end as soon as the loss falls below this share of the zero model's.
     max_seconds : for the whole path; a point that is not finished in time is left out.
-    callback : called with each `Solution`; a true answer ends the path.
+    callback : called with each `Solution`, on rank 0 where rows are in several processes; a true
+        answer ends the path.
     checkpoint : a file that is written after every point. If it is there already, it has to be of
         the same problem, grid and tolerance. Its points are certified afresh, and those that meet
         the tolerance are taken instead of being solved for again.
@@ -175,7 +177,11 @@ def path(
     An interrupt (Ctrl-C) ends the path and returns the points that were finished. A point whose
     tolerance is not met stays in the path, with a warning and what it proves.
     """
-    check_whole(check_problem(problem), "path")
+    across = check_problem(problem).operator.base.across
+    if patterns == "generate":
+        check_whole(problem, "path with generated patterns")
+    if checkpoint is not None:
+        check_whole(problem, "the checkpoint of a path")
     tol = check_number(tol, "tol", minimum=0)
     min_loss = check_number(min_loss, "min_loss", minimum=0, maximum=1)
     check_flag(progress, "progress")
@@ -198,7 +204,7 @@ def path(
     steps = Steps(problem, tol, solver, options, generation)
     walk = _Walk(steps, min_loss, callback, progress)
     try:
-        with threads.single_blas(), spend(Budget(seconds)):
+        with threads.single_blas(), spend(Budget(seconds, across=across)):
             grid = _grid(problem, n_lams, eps, lams, generation)
             walk.run(
                 grid,
@@ -303,7 +309,7 @@ class _Walk:
             self.bounds += [] if bound is None else [bound]
             if file is not None and k >= len(stored):
                 file.write(self.solutions)
-            if self.progress:
+            if self.progress and self.steps.problem.operator.base.across.rank == 0:
                 sys.stderr.write(_line(solution, k + 1, len(grid)) + "\n")
             reason = _reason_to_stop(solution, self.min_loss, self.callback)
             if reason:
@@ -358,15 +364,20 @@ def _grid(
     if largest == 0:
         raise ValueError("lambda_max is 0, the zero model is optimal for every lam: give lams")
     number = N_LAMS if n_lams is None else n_lams
-    return np.geomspace(largest, eps * largest, number) if number > 1 else np.array([largest])
+    grid = np.geomspace(largest, eps * largest, number) if number > 1 else np.array([largest])
+    return np.asarray(problem.operator.base.across.agree(grid))
 
 
 def _reason_to_stop(
     solution: Solution, min_loss: float, callback: Callable[[Solution], object] | None
 ) -> str:
-    if callback is not None and callback(solution):
+    across = solution.problem.operator.base.across
+    with failing_together(across):
+        told = callback is not None and across.rank == 0 and bool(callback(solution))
+    told, left = across.agree(np.array([told, loss_left(solution)]))
+    if told:
         return "the callback asked to stop"
-    if loss_left(solution) < min_loss:
+    if left < min_loss:
         return f"the loss is below {min_loss:g} of the zero model's"
     return ""
 

@@ -330,6 +330,15 @@ class NetworkEstimator(BaseEstimator):
             raise ValueError(
                 "patterns='generate' needs all rows in one process; sample them instead"
             )
+        if self._problem is CReLU and self._compares_encodings:
+            raise ValueError(
+                "alpha of a ReLU network is not chosen on rows in several processes: choose it for "
+                "a gated network, or on a sample, then train a ReLU network with that alpha"
+            )
+        if self._problem is CReLU and self.feature_scaling == "learned":
+            raise ValueError(
+                "feature_scaling='learned' needs all rows of a ReLU network in one process"
+            )
         for name in ("n_components", "categorical_features"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} needs all rows in one process")

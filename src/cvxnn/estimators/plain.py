@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Real
 from typing import ClassVar, Self
 
@@ -9,23 +10,29 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval
 
+from cvxnn.budget import Budget
 from cvxnn.estimators.base import (
     N_PATTERNS,
     NetworkEstimator,
     Seed,
     Watch,
     public,
+    take,
     train,
 )
 from cvxnn.estimators.categories import Features
 from cvxnn.estimators.column_scales import factors_of
 from cvxnn.estimators.generating import largest_strength
-from cvxnn.estimators.posing import Fit
+from cvxnn.estimators.posing import Fit, Posing
+from cvxnn.estimators.rows import Rows
+from cvxnn.estimators.sampled import fit_on_sample
 from cvxnn.estimators.targets import ClassWeight
 from cvxnn.estimators.tasks import Classification, Regression
 from cvxnn.patterns import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
+from cvxnn.sharded import is_sharded
 from cvxnn.solvers.base import Solver
+from cvxnn.solvers.convergence import ConvergenceWarning
 
 ALPHA = 1e-2
 
@@ -57,11 +64,28 @@ class _Plain(NetworkEstimator):
         clock = self._clock()
         posing, given, _ = self._read(X, y, sample_weight)
         rows = given.merged()
+        if is_sharded(rows.X) and self._problem is CReLU:
+            return self._train_on_sample(posing, rows, watch, clock)
         posed = posing.pose(rows, self.alpha)
         if posing.learns_factors:
             first = self._fit_posed(posed, Watch(), clock)
             posed = posing.with_factors(factors_of(first.solution)).pose(rows, self.alpha)
         return self._solve(posed, rows, largest_strength(posed, posing.generates), watch, clock)
+
+    def _train_on_sample(self, posing: Posing, rows: Rows, watch: Watch, clock: Budget) -> Fit:
+        found = fit_on_sample(self, posing, rows, self.alpha, watch, clock)
+        solution = found.fit.solution
+        if not solution.converged:
+            warnings.warn(
+                f"{type(self).__name__} did not converge on its sample of the rows: "
+                f"{solution.message}",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        take(self, found.fit)
+        self.network_ = found.fit.posed.for_raw_rows(found.network)
+        self.lambda_max_, self.n_patterns_ = found.largest, found.n_patterns
+        return found.fit
 
 
 class _PlainRegressor(Regression, _Plain):

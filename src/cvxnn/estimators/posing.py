@@ -179,16 +179,21 @@ class Posing:
         starts from; `targets` as for `numbers`."""
         numbers = self.numbers(rows, targets)
         scaled = numbers.scaled(rows)
+        problem = self.program(scaled, alpha, self._first_patterns(scaled.X))
+        return Posed(problem, numbers, self.targets, self.seed, self.categories)
+
+    def program(self, scaled: Rows, alpha: float, patterns: Patterns) -> ConvexProblem:
+        """The program of scaled rows over patterns of theirs."""
         # generated patterns have gates inside their cones, so that none of these is singular
         keep = self.generates and self.problem is CReLU
         settings: dict[str, Any] = {"singular": "keep"} if keep else {}
         with warnings.catch_warnings():
             # singular patterns are replaced, which is what estimators want
             warnings.simplefilter("ignore", category=PatternWarning)
-            problem = self.problem(
+            return self.problem(
                 scaled.X,
                 scaled.Y,
-                self._first_patterns(scaled.X),
+                patterns,
                 alpha,
                 bias=self.fit_intercept,
                 output_bias=self.fit_intercept,
@@ -196,7 +201,6 @@ class Posing:
                 **self.targets.loss_settings,
                 **settings,
             )
-        return Posed(problem, numbers, self.targets, self.seed, self.categories)
 
     @property
     def generates(self) -> bool:
@@ -205,6 +209,10 @@ class Posing:
     def _first_patterns(self, X: Any) -> Patterns:
         if self.generates and self.problem is CReLU:
             return first_patterns(cast("Array", X), bias=self.fit_intercept)
+        return self.sampled(X)
+
+    def sampled(self, X: Any) -> Patterns:
+        """Sampled patterns of scaled rows."""
         return sample_patterns(
             X,
             self.n_patterns,
@@ -240,7 +248,10 @@ class Posed:
 
     def network(self, solution: Solution) -> TwoLayerNetwork:
         """The network of a solution, for raw rows and in the units of the raw targets."""
-        return self.targets.shaped(self.numbers.unscale_network(solution.network()))
+        return self.for_raw_rows(solution.network())
+
+    def for_raw_rows(self, network: TwoLayerNetwork) -> TwoLayerNetwork:
+        return self.targets.shaped(self.numbers.unscale_network(network))
 
 
 @dataclass(frozen=True, eq=False)

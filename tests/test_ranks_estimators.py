@@ -1,5 +1,6 @@
-"""Choices by cross-validation on rows in several processes: folds, scores, the strength and the
-network are those of one process with all rows."""
+"""Estimators on rows in several processes. Choices by cross-validation have the folds, scores,
+strength and network of one process with all rows; ReLU networks, trained on a sample, have bounds
+that hold on all rows."""
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.model_selection import KFold
 from sklearn.utils import check_random_state
 
 import cvxnn
+from cvxnn.estimators import sampled
 from cvxnn.estimators.folds import default_splits, own_splits
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.scores import ScorerOverRanks
@@ -195,4 +197,90 @@ def refused(ranks):
             cvxnn.GatedReLURegressorCV(n_patterns=5, **settings).fit(cvxnn.ShardedRows(X, ranks), y)
         except Exception as error:
             said.append(str(error))
+    return said
+
+
+# -- ReLU networks, trained on a sample
+
+
+@pytest.mark.parametrize("kind", ["values", "two", "three"])
+def test_a_relu_network_is_trained_on_a_sample_and_bounded_on_all_rows(processes, kind):
+    """The sample is the same on any number of ranks, and both bounds hold on all rows."""
+    first, *others = processes.run(relu, 2, kind) + processes.run(relu, 3, kind)
+    for other in others:
+        for key, value in first.items():
+            if key != "model":
+                assert_allclose(other[key], value, rtol=1e-6, err_msg=key)
+    X, y, weight = data(kind)
+    model, alpha = first["model"], 0.05
+    targets = {"values": y, "two": 2.0 * y - 1}.get(kind)
+    targets = np.eye(3)[y] if targets is None else targets
+    loss = {"values": "squared", "two": "logistic", "three": "softmax"}[kind]
+    settings = {"loss": loss, "sample_weight": weight}
+    own = model.network_.objective(X, targets, alpha, **settings)
+    assert own <= first["objective"] * (1 + 1e-12)
+    assert_allclose(first["objective"], own, rtol=1e-8)  # no more than rounding above
+    patterns = cvxnn.Patterns.from_network(X, model.network_)
+    problem = cvxnn.CReLU(
+        X, targets, patterns, alpha, bias=True, output_bias=True, singular="keep", **settings
+    )
+    best = cvxnn.solve(problem, tol=1e-6).certificate
+    assert 0 < first["bound"] <= best.objective <= own * (1 + 1e-6)
+    assert model.certificate_.proven
+    assert f"over {model.n_patterns_} patterns of all rows" in model.certificate_.scope
+    assert "trained on 60 of the rows" in model.certificate_.scope
+    assert model.bound_.objective == first["objective"]
+
+
+def relu(ranks, kind):
+    sampled.SAMPLE = 60  # of 150 rows
+    X, y, weight = mine(ranks, *data(kind))
+    cls = cvxnn.ReLURegressor if kind == "values" else cvxnn.ReLUClassifier
+    model = cls(0.05, n_patterns=10, scale=False, tol=1e-6)
+    model.fit(cvxnn.ShardedRows(X, ranks), y, weight)
+    bounds = model.certificate_
+    return {
+        "objective": bounds.objective,
+        "bound": bounds.lower_bound,
+        "lambda_max": model.lambda_max_,
+        "W1": model.network_.W1,
+        "model": model,
+    }
+
+
+def test_a_sample_is_spread_over_all_ranks(processes):
+    for size in (2, 3):
+        for rows in processes.run(sample, size):
+            assert_array_equal(rows, sample(ALONE))
+
+
+def sample(ranks):
+    X, y, weight = data("values")
+    rows: object = X
+    if ranks is not ALONE:
+        rows, y, weight = mine(ranks, X, y, weight)
+        rows = cvxnn.ShardedRows(rows, ranks)
+    drawn = sampled.sample_of(Rows(rows, y[:, None], weight), 40, 3)
+    return np.column_stack([drawn.X, drawn.Y, drawn.weight])
+
+
+def test_what_relu_networks_on_a_sample_do_not_offer(processes):
+    for said in processes.run(refused_relu, 2):
+        assert "needs those of every process in memory" in said[0]
+        assert "alpha of a ReLU network is not chosen" in said[1]
+        assert "feature_scaling='learned'" in said[2]
+
+
+def refused_relu(ranks):
+    X, y, _ = mine(ranks, *data("values"))
+    stored = cvxnn.StoredRows.from_array(X)
+    said = []
+    for model, rows in (
+        (cvxnn.ReLURegressor(), stored),
+        (cvxnn.ReLURegressorCV(), X),
+        (cvxnn.ReLURegressor(feature_scaling="learned"), X),
+    ):
+        with pytest.raises(ValueError) as caught:
+            model.fit(cvxnn.ShardedRows(rows, ranks), y)
+        said.append(str(caught.value))
     return said
