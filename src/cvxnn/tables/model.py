@@ -376,7 +376,7 @@ class Model:
         for k, member in enumerate(self.certified, start=1):
             of_all = f" of network {k} of {len(self.members)}" if self.members else ""
             with step(f"checking the objective and the lower bound{of_all}"):
-                posed = self._posed(given, member)
+                posed = self._posed_of(given, member)
                 found.append(posed.verified(member))
                 if k == 1:
                     first = posed
@@ -475,7 +475,11 @@ class Model:
             raise ModelFileError(f"the model's classes are not those of its rows in {source}")
         return posing.rows(X[:] if is_stored(X) else X, y, weights)
 
-    def _posed(self, given: Rows, member: ProvenMember) -> PosedAgain:
+    def _posed(self, table: Any) -> PosedAgain:
+        """The certified program of the network of all rows."""
+        return self._posed_of(self._given(table), self.certified[0])
+
+    def _posed_of(self, given: Rows, member: ProvenMember) -> PosedAgain:
         return PosedAgain.of(self.estimator, given, member, merged=self.merged)
 
     def _posed_alone(self, table: Any, changed: str) -> PosedAgain:
@@ -485,7 +489,7 @@ class Model:
                 f"this model is the mean of {len(self.members)} networks, and only a single one "
                 f"can be {changed}: train it without ensemble"
             )
-        return self._posed(self._given(table), self.certified[0])
+        return self._posed(table)
 
     def _with_network(self, network: TwoLayerNetwork, table: Any) -> Model:
         estimator = _copy(self.estimator)
@@ -500,7 +504,7 @@ class Model:
         file (see `PosedAgain.claim`)."""
         given, claimed = self._given(table), []
         for member in self.certified:
-            claim = self._posed(given, member).claim(member.network, member.certificate)
+            claim = self._posed_of(given, member).claim(member.network, member.certificate)
             claimed.append(replace(member, certificate=claim))
         estimator, certificate = _copy(self.estimator), claimed[0].certificate
         estimator.certificate_ = certificate
