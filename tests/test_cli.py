@@ -661,6 +661,34 @@ def test_certify_does_not_confirm_what_is_false(run, files):
     assert run("certify", "model.cvxnn", "data.csv", "--quiet").exit_code == 4
 
 
+def test_every_network_of_an_ensemble_is_certified(run, files):
+    options = ("--target", "label", "--folds", "2", "--patterns", "10", "--tol", "1e-3")
+    result = run("fit", "data.csv", *options, "--ensemble", "folds", "-o", "mean.cvxnn")
+    assert result.exit_code == 0, result.output
+    assert value_of(result.output, "mean of") == "3 networks, each certified on its own rows"
+    assert "nothing is proven of the mean" in result.output
+    told = only_json(run("info", "mean.cvxnn", "--json"))
+    assert [one["converged"] for one in told["mean_of"]] == [True] * 3
+    assert sum(one["neurons"] for one in told["mean_of"]) == told["neurons"]
+    result = run("certify", "mean.cvxnn", "data.csv")
+    assert result.exit_code == 0, result.output
+    assert value_of(result.output, "network 3").startswith("confirmed: relative gap")
+    assert "Nothing is claimed of their mean." in result.output
+    assert len(only_json(run("certify", "mean.cvxnn", "data.csv", "--json"))["others"]) == 2
+    content = modelfile.read("mean.cvxnn", NETWORKS)
+    certificate = content.description["members"][1]["certificate"]
+    certificate["lower_bound"] = certificate["objective"]
+    modelfile.write(content, "mean.cvxnn")
+    result = run("certify", "mean.cvxnn", "data.csv")
+    assert result.exit_code == 4
+    assert value_of(result.output, "network 2").startswith("NOT CONFIRMED")
+    assert "lower_bound: claimed" in value_of(result.output, "differs")
+    assert run("prune", "mean.cvxnn", "data.csv").exit_code == 2
+    result = run("fit", "data.csv", "--target", "label", "--alpha", "1", "--ensemble", "folds")
+    assert result.exit_code == 2
+    assert "with --alpha there is none" in result.stderr
+
+
 def test_certify_wants_the_rows_of_the_training(run, files):
     columns = make_rows()
     columns["a"][:] = columns["a"][::-1]
