@@ -250,9 +250,9 @@ def _about_the_mean(estimator: NetworkEstimator) -> list[tuple[str, str]]:
     return [
         (
             "That the mean of networks is optimal.",
-            f"The model predicts by the mean of {len(estimator.members_)} networks: that of all "
-            "rows, which the bounds are about, and those of the folds. The relative gap of each is "
-            f"at most {gap(worst)}, on its own rows; nothing is proven of the mean.",
+            f"The model predicts by the mean of {len(estimator.members_)} networks. The bounds are "
+            "about the first of them, which has all rows. The relative gap of each is at most "
+            f"{gap(worst)}, on the rows that it was trained on; nothing is proven of the mean.",
         )
     ]
 
