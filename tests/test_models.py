@@ -312,6 +312,14 @@ def test_files_that_contradict_their_mean_are_refused(change, why, path):
         tampered(model_of("mean of folds"), path, change)
 
 
+def test_files_from_before_ensembles_are_read(path):
+    """They have a parameter that is no more, and that was never set in a file."""
+    case = "cross-validation"
+    model = tampered(model_of(case), path, with_parameter(average=False))
+    assert model.verify(table_of(case)).agrees
+    assert model.estimator.ensemble is None
+
+
 def test_a_mean_is_neither_pruned_nor_improved():
     model, table = model_of("mean of folds"), table_of("mean of folds")
     assert "networks whose mean" in repr(model)
