@@ -135,9 +135,9 @@ class TrainingData:
         check_number(holdout, "holdout", minimum=0, maximum=1, strict_maximum=True)
         check_integer(seed, "seed", minimum=0)
         encoder.check(table)
-        for given, what in ((target, "target"), (weight, "weight")):
-            if not isinstance(given, str) and not (given is None and what == "weight"):
-                raise TypeError(f"{what} must be the name of one column, got {given!r}")
+        for column, what in ((target, "target"), (weight, "weight")):
+            if not isinstance(column, str) and not (column is None and what == "weight"):
+                raise TypeError(f"{what} must be the name of one column, got {column!r}")
         without = (target, *([] if weight is None else [weight]))
         for one in without:
             table.check_name(one)
