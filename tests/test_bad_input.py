@@ -320,7 +320,18 @@ FILES = {
     "a file that is not there": Command(
         "fit nix.csv --target label", 2, "there is no file nix.csv"
     ),
-    "a folder": Command("fit . --target label", 2, ". is a folder, not a table"),
+    "a folder without tables": Command(
+        "fit folder --target label", 2, "folder is a folder without tables", {"folder": FOLDER}
+    ),
+    "a name with * that fits no file": Command(
+        "fit nix-*.csv --target label", 2, "there is no file nix-*.csv"
+    ),
+    "files with other columns": Command(
+        "fit part-*.csv --target label",
+        2,
+        "part-2.csv lacks the column 'b', which part-1.csv has",
+        {"part-1.csv": "a,b,label\n1,2,x\n", "part-2.csv": "a,label\n1,y\n"},
+    ),
     "an empty file": fit_to("data.csv is empty", b""),
     "blank lines only": fit_to("data.csv is empty", "\n \n\n"),
     "a byte order mark only": fit_to("data.csv is empty", b"\xef\xbb\xbf"),

@@ -237,6 +237,7 @@ def test_a_full_disk_and_a_lost_scheduler_have_names(tmp_path):
     mine, theirs = context.Pipe()
     process = context.Process(target=serve_cluster, args=(theirs,), daemon=True)
     process.start()
+    theirs.close()
     with Client(mine.recv(), set_as_default=False) as away:
         model, chunks = slow(away, lambda: os.kill(process.pid, signal.SIGKILL))
         start = time.monotonic()
@@ -248,9 +249,8 @@ def test_a_full_disk_and_a_lost_scheduler_have_names(tmp_path):
 
 def serve_cluster(pipe):
     """A scheduler with a worker, in one process."""
-    with LocalCluster(
-        n_workers=1, processes=False, dashboard_address=None, host="127.0.0.1"
-    ) as own:
+    local = {"dashboard_address": None, "host": "127.0.0.1", "protocol": "tcp://"}
+    with LocalCluster(n_workers=1, processes=False, **local) as own:
         pipe.send(own.scheduler_address)
         time.sleep(600)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cvxnn.cli.outcomes import LOST, Failure, Run, current_run, failure_of
+from cvxnn.cli.outcomes import LOST, TERMINATED, Failure, Run, current_run, failure_of
 
 if TYPE_CHECKING:
     from cvxnn.ranks import Ranks
@@ -101,9 +101,17 @@ def _first_error(store: object, error: BaseException) -> BaseException:
                 _, _, message = store.get(_WRONG).decode().partition(" ")  # type: ignore[attr-defined]
                 return Failure(message, _code(store))
         if isinstance(error, KeyboardInterrupt):
-            return error
+            return _of_a_signal(error)
         time.sleep(0.05)
     return Failure(f"the fit has ended, because {error}", LOST)
+
+
+def _of_a_signal(error: KeyboardInterrupt) -> BaseException:
+    run = current_run()
+    if run.interrupted != TERMINATED or run.written:
+        return error
+    why = "ended by SIGTERM, which torchrun sends as well when it has lost another process"
+    return Failure(f"{why}; nothing was written", TERMINATED)
 
 
 def _code(store: object) -> int:
