@@ -218,6 +218,23 @@ def test_a_model_is_that_of_one_process(processes, folder, target, tmp_path):
         again.verify(table)
 
 
+def relu(ranks, folder):
+    table = read_share(folder, ranks)
+    settings = SETTINGS | {"kind": "relu"}
+    return cvxnn.Model.fit(table, "rooms", drop=["label"], on_data=list, **settings)
+
+
+def test_a_relu_network_is_trained_on_a_sample_and_bounded_on_all_rows(processes, folder, tmp_path):
+    first, second = processes.run(relu, 2, folder)
+    first.save(tmp_path / "m.cvxnn")
+    again, bounds = cvxnn.load(tmp_path / "m.cvxnn"), first.certificate
+    table = cvxnn.read_table(folder)
+    assert_array_equal(again.predict(table), second.predict(table))
+    assert again.certificate == bounds == second.certificate
+    assert bounds.lower_bound <= bounds.objective == bounds.network_objective
+    assert "ReLU networks over" in bounds.scope
+
+
 def test_scores_are_those_of_scikit_learn(processes, folder):
     """Of the same network, on the rows of all processes."""
     from cvxnn.tables.estimation import scores_by_part

@@ -134,7 +134,7 @@ def fit(options: Options) -> Action:
 
     DATA may be a folder of such files or a name with * in quotes. Several processes train on them
     together where torchrun starts this command, or with --cluster on the workers of a Dask cluster:
-    a gated network, unless --model says otherwise.
+    a gated network, or with --model relu and --alpha a ReLU network, on a sample of the rows.
 
     \b
     Examples:

@@ -38,7 +38,7 @@ from cvxnn.generation.rounds import Round
 from cvxnn.improvement import improve
 from cvxnn.modelfile import Content, ModelFileError
 from cvxnn.networks import NETWORKS, TwoLayerNetwork
-from cvxnn.problems import lambda_max
+from cvxnn.problems import CReLU, lambda_max
 from cvxnn.progress import step
 from cvxnn.pruning import prune
 from cvxnn.rounding import Ball
@@ -520,20 +520,30 @@ class Model:
         """The model with a certificate whose objective is computed in floating point, for the
         network as it will be in the file, with far more of a margin than rounding needs: without
         rounding it would take hours for as many rows as there are in files."""
-        estimator, claim, posed = _copy(self.estimator), self.certificate, found.posed
+        claim, posed = self.certificate, found.posed
+        if isinstance(posed.problem, CReLU) and self.fingerprint == "":  # posed on a sample
+            return self._claimed(claim.objective)
         outputs = outputs_of(self.network, X)
         Z = posed.numbers.targets.apply(outputs.reshape(len(X), self.network.n_outputs))
         problem, U = posed.problem, posed.problem.check_weights(found.solution.weights)
         bias = np.zeros(Z.shape[1]) if problem.output_bias else None  # it is part of Z
         value = problem.loss.value_above(Ball(Z), bias) + problem.penalty.value(U)
-        objective = max(value, claim.objective) * (1 + WIDE_MARGIN)
-        estimator.certificate_ = replace(claim, objective=objective)
+        return self._claimed(max(value, claim.objective))
+
+    def _claimed(self, objective: float) -> Model:
+        """The model with an objective, and a wide margin for what is computed from raw rows."""
+        estimator, objective = _copy(self.estimator), objective * (1 + WIDE_MARGIN)
+        own = objective if self.certificate.network_objective is not None else None
+        estimator.certificate_ = replace(
+            self.certificate, objective=objective, network_objective=own
+        )
         estimator.bound_ = Bound.of_certificate(estimator.certificate_)
         return replace(self, estimator=estimator)
 
     def _without_rows(self) -> Model:
         """The model without patterns and dual point of its rows, which no process has all of."""
-        bits, C, numbers = Bits.empty(0, self.bits.shape[1]), self.network.n_outputs, self.numbers
+        bits, C = Bits.empty(0, self.estimator.n_patterns_), self.network.n_outputs
+        numbers = self.numbers
         assert numbers is not None
         numbers = replace(numbers, row_weight=np.zeros(0))
         return replace(
