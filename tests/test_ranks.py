@@ -473,6 +473,8 @@ def refusals(ranks):
         cvxnn.path(problem, patterns="generate")
     with pytest.raises(ValueError, match="checkpoint of a path needs all rows"):
         cvxnn.path(problem, checkpoint="path.cvxnn")
+    with pytest.raises(TypeError, match=r"several processes.*thousands of times"):
+        cvxnn.decompose(cvxnn.solve(problem, tol=1e-2))
     with pytest.raises(ValueError, match="verify needs all rows"):
         cvxnn.verify(cvxnn.solve(problem, tol=1e-3))
     with pytest.raises(ValueError, match="bound_over_all_patterns needs all rows"):

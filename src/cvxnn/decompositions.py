@@ -130,6 +130,13 @@ def decompose(gated: Solution, method: str = "min-norm", **options: object) -> D
         raise TypeError(
             f"gated must be the Solution of a CGReLU, got {what or type(gated).__name__}"
         )
+    if gated.problem.operator.base.across.size > 1:
+        raise TypeError(
+            "gated is a solution on rows in several processes, and decompositions need all of them "
+            "in one. With so many rows they would be of no use: the norm of the ReLU network grows "
+            "with the rows, to thousands of times that of the gated one. ReLU estimators train on "
+            "a sample of ShardedRows instead, and bound what that costs on all of them"
+        )
     if gated.problem.operator.is_sparse:
         raise TypeError(
             "gated is a solution on sparse data, which decompositions do not handle: solve a CReLU "
