@@ -102,7 +102,7 @@ MEASUREMENTS = {
     help="Folder for the JSON and the tables, instead of where the project keeps them.",
 )
 @click.option("--max-seconds", type=float, help="Time limit of each run, where there is one.")
-@click.option("--only", multiple=True, help="Words that a case must have (accuracy alone).")
+@click.option("--only", multiple=True, help="Words that a case must have (accuracy, shards).")
 @click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
 def main(
     names: tuple[str, ...],

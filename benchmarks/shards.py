@@ -37,28 +37,31 @@ SECONDS = 600.0  # of a fit on the cluster
 
 
 def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
+    def wanted(case: str) -> bool:
+        return case not in rows and all(word in case for word in options.only)
+
     for loss in LOSSES:
         for solver in ("newton", "rfista"):
             case = f"agreement: {loss}, {solver}"
-            if case not in rows:
+            if wanted(case):
                 yield case, _agreement({**SMALL, "loss": loss, "solver": solver})
     size = {**LARGE, "n": 4000} if options.quick else LARGE
     for solver, steps in (("rfista", 30), ("newton", 6)):
         case = f"time: {solver}, {size['n']:,} x {size['d']}, {size['p']} patterns"
         request = {**size, "loss": "squared", "solver": solver, "max_iter": steps, "tol": 0.0}
-        if case not in rows:
+        if wanted(case):
             one = _group(1, [{**request, "cut": None}])
             two = _group(2, [{**request, "cut": _evenly(2)}])
             yield case, {"one": one[0][0], "two": two[0]}
     size = {**COUPLED, "n": 3000} if options.quick else COUPLED
     case = f"softmax: newton, {size['n']:,} x {size['d']}, 4 classes, {size['p']} patterns"
-    if case not in rows:
+    if wanted(case):
         request = {**size, "loss": "softmax", "solver": "newton", "tol": 1e-4}
         found = _group(3, [{**request, "cut": _evenly(ranks)} for ranks in (1, 2, 3)])
         yield case, {str(len(its)): its[0] for its in found}
     size = {**MANY, "n": 40_000, "files": 4} if options.quick else MANY
     case = f"cluster: {size['n']:,} x {size['d']}, {size['p']} patterns"
-    if case not in rows:
+    if wanted(case):
         request = {**size, "cluster": True, "seconds": options.max_seconds or SECONDS}
         yield case, _process(request)
 
