@@ -24,7 +24,7 @@ import numpy as np
 from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
 
 from benchmarks import halves, regression_tables
-from benchmarks.accuracy_pages import misses, present
+from benchmarks.accuracy_pages import AGAIN, misses, present
 from benchmarks.datasets import Dataset, available
 from benchmarks.peers.protocol import Worker
 from benchmarks.record import ROOT, Benchmark, Options, Row, Rows
@@ -81,6 +81,7 @@ LEARNERS = (
     Learner("linear", "linear"),
     Learner("gated", "cvxnn", {"estimator": "GatedReLU"}),
     Learner("0.1.0", "cvxnn", environment=OTHER),
+    _variant(AGAIN),
     _variant("mean of folds", ensemble="folds"),
     _variant("variants", ensemble="variants"),
     _variant("categories", categorical_features="auto"),

@@ -302,7 +302,7 @@ def _pieces(part, scores, seconds=1.0):
                 "set": name,
                 "split": 0,
                 "model": model,
-                "variant": model == "average",
+                "variant": model in ("average", "default, again"),
                 "n": 9,
                 "d": 2,
                 "classes": 2,
@@ -331,6 +331,12 @@ def test_models_are_ranked_and_compared(benchmarks):
     assert "| **ReLU** | 90.0 |  | 1.00 | 0.200 |  | 0.200 | 1.00 | 0.200 | 0.100 |" in page
     assert "| forest | 75.0 | -15.0 (5.0) | 2.00 | 0.450 | +0.250 (0.050) |" in page
     assert "| average | 2 / 2 | +0.00 (0.00) | -0.1000 (0.0000) | 2 |" in page  # not ranked
+    assert (
+        "| average | 2 / 2 | +0.00 (0.00) | -0.1000 (0.0000) | 2 | -0.1000 (0.0000) | 1.00 |"
+        in page
+    )
+    again = _pieces("choice", {"one": {"default, again": (0.9, 0.2)}}, seconds=0.25)
+    assert "| -0.1000 (0.0000) | 2.00 |" in pages.present(rows | again)  # one ratio of 4, one of 1
     late = _pieces("choice", {"one": {"CatBoost": (0.1, 9.0)}})
     assert "CatBoost" not in pages.present(rows | late)  # on one set of two only
     failed = {**rows, "x": {**rows["choice one split 0: forest"], "status": "time_limit"}}
