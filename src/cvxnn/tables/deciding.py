@@ -233,8 +233,10 @@ def _words(name: str) -> list[str]:
 def _identifies(name: str, values: np.ndarray) -> str:
     """What makes numbers look like keys of the rows rather than measurements, in words; empty if
     nothing does. Years count rows, too, and are not keys."""
+    if len(values) < MANY or not np.all(values == np.round(values)):
+        return ""
     different = np.unique(values)
-    if len(values) < MANY or len(different) < MANY or not np.all(different == np.round(different)):
+    if len(different) < MANY:
         return ""
     words = set(_words(name))
     all_different = len(different) == len(values)

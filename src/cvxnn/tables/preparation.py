@@ -171,7 +171,9 @@ class TrainingData:
         mine = here[~left_out[here]]  # and their places among the rows that are present
         own = np.cumsum(~left_out)[mine] - 1
         with failing_together(sharded.ranks):
-            local = sharded.local.with_missing(encoder.words).select(~left_out[here])
+            local = sharded.local.with_missing(encoder.words)
+            if left_out.any():
+                local = local.select(~left_out[here])
             X = found.encode(local)[0]
         weights = None if weights is None else weights[own]
         return cls(X, y[own], weights, rows, found, aim, everything, here, sharded.ranks)

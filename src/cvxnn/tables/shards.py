@@ -184,8 +184,10 @@ class _GatheredColumns(Mapping[str, np.ndarray]):
         self, local: Table, places: np.ndarray, ranks: Ranks, rows: np.ndarray | None = None
     ) -> None:
         self._local, self._places, self._ranks, self._rows = local, places, ranks, rows
-        self._order = np.argsort(np.concatenate(ranks.gather(places)), kind="stable")
-        self.n_rows = len(self._order) if rows is None else len(rows)
+        all_places = np.concatenate(ranks.gather(places))
+        in_order = np.all(all_places[1:] > all_places[:-1])
+        self._order = None if in_order else np.argsort(all_places, kind="stable")
+        self.n_rows = len(all_places) if rows is None else len(rows)
         self._last: list[tuple[str, str, np.ndarray]] = []
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -209,7 +211,8 @@ class _GatheredColumns(Mapping[str, np.ndarray]):
     ) -> np.ndarray:
         if not self._last or self._last[0][:2] != (name, what):
             parts = self._ranks.gather((values, texts))
-            whole = np.concatenate([_decoded(*part) for part in parts])[self._order]
+            whole = np.concatenate([_decoded(*part) for part in parts])
+            whole = whole if self._order is None else whole[self._order]
             self._last[:] = [(name, what, whole)]
         whole = self._last[0][2]
         return whole if self._rows is None else whole[self._rows]
