@@ -5,7 +5,8 @@ of a command are known to be right, so that `cvxnn --help` and errors are instan
 
 Exit codes: 0 done; 1 a failure that is cvxnn's fault; 2 bad input or options; 3 done, but the
 tolerance was not met; 4 a certificate was not confirmed; 5 a file could not be read or written;
-6 another process or a part of a cluster was lost; 130 interrupted, 143 terminated. With --json there is one JSON object on stdout whatever happens.
+6 another process or a part of a cluster was lost; 130 interrupted, 143 terminated. With --json
+there is one JSON object on stdout whatever happens.
 """
 
 from __future__ import annotations
