@@ -138,6 +138,7 @@ REFUSED = {
     "lengths": ({"a": [1], "b": [1, 2]}, TableError, "different lengths"),
     "nothing": ({}, TableError, "has no columns"),
     "no rows": ({"a": []}, TableError, "has no rows"),
+    "an empty list": ([], TableError, "has no rows"),
     "no file": ("no.csv", TableError, "there is no file no.csv"),
 }
 
@@ -165,6 +166,15 @@ def test_one_row_is_a_dict_of_its_values():
     assert without.missing("city").tolist() == [False, True]
     with pytest.raises(TableError, match="column 'a': one value, where other columns have several"):
         as_table({"a": 1.0, "city": ["Rome", "Oslo"]})
+
+
+@pytest.mark.parametrize("others", [[], [2.5], ["two"]])
+def test_whole_numbers_beyond_floats_are_infinite(others):
+    table = as_table({"a": [10**400, -(10**400), *others]})
+    values = [float(value) for value in table.column("a")[:2]]
+    assert values == [np.inf, -np.inf]
+    with pytest.raises(TableError, match="'a', row 1: inf is not finite"):
+        table.select(np.arange(2)).numbers("a")
 
 
 @needs("pandas")
@@ -212,6 +222,9 @@ def test_an_encoder_is_part_of_a_pipeline(tmp_path):
     assert pipe.score(X, y) > 0.8
     backwards = X[X.columns[::-1]].assign(more=1)
     np.testing.assert_array_equal(pipe.predict(backwards), pipe.predict(X))
+    rows = X.head(3).to_dict("records")
+    np.testing.assert_array_equal(pipe.predict(rows), pipe.predict(X)[:3])
+    np.testing.assert_array_equal(pipe.predict(rows[0]), pipe.predict(X)[:1])
     again = pickle.loads(pickle.dumps(clone(pipe).fit(X, y)))
     np.testing.assert_array_equal(again.predict_proba(X), pipe.predict_proba(X))
     shown = cvxnn.TableEncoder().set_output(transform="pandas").fit_transform(X)

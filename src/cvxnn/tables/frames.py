@@ -4,11 +4,12 @@ and gives each as an array. That is all a table needs of them, so no library sta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from numbers import Number
 from os import PathLike
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -20,8 +21,8 @@ _DAY = 86400.0
 
 
 def is_frame(data: object) -> bool:
-    """Whether data have named columns."""
-    if isinstance(data, Mapping) or hasattr(data, "collect_schema"):
+    """Whether data have named columns, or are rows that name their values."""
+    if isinstance(data, Mapping) or hasattr(data, "collect_schema") or _are_rows(data):
         return True
     return hasattr(data, "__getitem__") and (
         hasattr(data, "columns") or hasattr(data, "column_names")
@@ -40,7 +41,9 @@ def as_table(data: Any) -> Table:
     one_row = isinstance(data, Mapping) and not hasattr(data, "tocsr")  # as some sparse rows have
     if one_row and not any(map(_is_column, data.values())):
         data = [data]
-    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+    if isinstance(data, list | tuple) and not data:
+        raise TableError("the table has no rows")
+    if _are_rows(data):
         data = _columns_of(data)
     if is_frame(data):
         return _of_frame(data)
@@ -53,6 +56,11 @@ def as_table(data: Any) -> Table:
         )
     columns = {f"x{k}": rows[:, k] for k in range(rows.shape[1])}
     return _of_columns(columns, {})
+
+
+def _are_rows(data: object) -> TypeGuard[Sequence[Mapping[Any, object]]]:
+    several = isinstance(data, list | tuple) and len(data) > 0
+    return several and all(isinstance(row, Mapping) for row in data)
 
 
 def _is_column(values: object) -> bool:
@@ -160,7 +168,7 @@ def _objects(name: str, array: np.ndarray) -> tuple[np.ndarray, str]:
     if all(issubclass(kind, Number) and not issubclass(kind, bool) for kind in kinds):
         if any(issubclass(kind, complex) for kind in kinds):
             raise TableError(f"the table, column {name!r}: complex numbers cannot be used")
-        return np.array([np.nan if v is None else float(v) for v in values]), ""
+        return np.array([np.nan if v is None else _float(v) for v in values]), ""
     if all(issubclass(kind, date | time) for kind in kinds):  # a datetime is a date
         return _as_texts(values, _iso), "date"
     nested = next((v for v in there if isinstance(v, list | tuple | dict | set | np.ndarray)), None)
@@ -178,9 +186,17 @@ def _as_texts(values: list[Any], write: Any) -> np.ndarray:
 
 def _text(value: object) -> str | None:
     if isinstance(value, float | int) and not isinstance(value, bool):
-        return number_text(float(value))
+        return number_text(_float(value))
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     return text_or_missing(text.strip())
+
+
+def _float(value: Any) -> float:
+    """The nearest float; infinite for whole numbers of Python that are larger than all."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _iso(value: date | time) -> str:
