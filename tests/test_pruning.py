@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 
 import cvxnn
 from conftest import make_data
-from cvxnn import GatedReLUNetwork, ReLUNetwork
+from cvxnn import GatedReLUNetwork, ReLUNetwork, pruning
 from cvxnn.pruning import prune
 
 TOL = 1e-10  # the default
@@ -369,3 +369,20 @@ def test_lists_and_single_precision_are_taken():
 def test_what_makes_no_sense_is_refused(settings, error, message):
     with pytest.raises(error, match=message):
         prune(**{"network": relu_network(), "X": np.ones((4, 3)), **settings})
+
+
+def test_rows_in_pieces_prune_the_same(monkeypatch):
+    wide = relu_network(m=40, C=2)
+    X = np.random.default_rng(3).standard_normal((300, 3))
+    twice = replace(
+        wide,
+        W1=np.vstack([wide.W1, 2 * wide.W1[:9]]),
+        b1=np.append(wide.b1, 2 * wide.b1[:9]),
+        W2=np.vstack([wide.W2, wide.W2[:9]]),
+    )
+    whole = prune(twice, X)
+    monkeypatch.setattr(pruning, "_ENTRIES", 1)  # pieces of as many rows as there are neurons
+    pieces = prune(twice, X)
+    for smaller in (whole, pieces):
+        assert list(np.count_nonzero(smaller.W2, axis=0)) == [40, 40]
+        np.testing.assert_allclose(smaller.predict(X), twice.predict(X), atol=1e-8)

@@ -22,13 +22,14 @@ from numpy.typing import ArrayLike
 from scipy.linalg import qr, solve_triangular
 from scipy.linalg.blas import dger
 
-from cvxnn.arrays import Matrix, double, to_numpy, with_ones
+from cvxnn.arrays import Matrix, double, row_blocks, to_numpy, with_ones
 from cvxnn.networks import SomeNetwork, TwoLayerNetwork
 from cvxnn.patterns import column_norms
 from cvxnn.validation import check_features, check_flag, check_number
 
 _OFF = 1e-11  # activations below this, relative to their terms, are rounding errors
 _ZERO = 1e-12  # and so are fits below this, relative to the largest one
+_ENTRIES = 2**21  # of activations held at a time
 
 
 def prune(
@@ -77,18 +78,29 @@ def _pruned_once(network: SomeNetwork, X: Matrix, normalize: bool, tol: float) -
     """The network without neurons that are off, merged, and with independent fits."""
     columns = column_norms(X if network.b1 is None else with_ones(X))
     terms = np.abs(network._first_layer()) @ columns
-    on = np.linalg.norm(network._hidden(X), axis=0) > _OFF * terms
+    on = np.linalg.norm(_activations(network, X), axis=0) > _OFF * terms
     network = network._select(np.flatnonzero(on & network.W2.any(axis=1)))
     if network.n_neurons == 0:
         return network
     # a neuron with several outputs is merged output by output, which may leave more neurons
     network = min(network, network._merged(X), key=lambda candidate: candidate.n_neurons)
     norms = np.linalg.norm(network._first_layer() * (columns if normalize else 1.0), axis=1)
-    hidden, W2 = network._hidden(X), network.W2.copy()
+    hidden, W2 = _activations(network, X), network.W2.copy()
     for k in range(network.n_outputs):
         j = np.flatnonzero(W2[:, k])
         W2[j, k] *= _factors(hidden[:, j] * W2[j, k], norms[j] * np.abs(W2[j, k]), tol)
     return replace(network, W2=W2)._select(np.flatnonzero(W2.any(axis=1)))
+
+
+def _activations(network: TwoLayerNetwork, X: Matrix) -> np.ndarray:
+    """The hidden layer on X, or where there are more rows than neurons another matrix whose columns
+    have the same inner products, in few rows: R of a QR factorization, piece by piece."""
+    m, found = network.n_neurons, np.empty((0, network.n_neurons))
+    for _, rows in row_blocks(X, max(_ENTRIES // max(m, 1), m)):
+        found = np.vstack([found, network._hidden(rows)])
+        if len(found) > m > 0:
+            found = qr(found, mode="r", overwrite_a=True)[0][:m]
+    return found
 
 
 def _factors(fits: np.ndarray, costs: np.ndarray, tol: float) -> np.ndarray:
@@ -128,8 +140,6 @@ class _Tableau:
     @classmethod
     def of(cls, G: np.ndarray, amounts: np.ndarray, prices: np.ndarray, tol: float) -> _Tableau:
         """The basis comes from a QR factorization with column pivoting."""
-        if G.shape[0] > G.shape[1]:
-            G = qr(G, mode="r")[0][: G.shape[1]]  # the same inner products in fewer rows
         R, order = qr(G, mode="r", pivoting=True)
         rank = int(np.sum(np.abs(np.diag(R)) > tol))
         T = np.asfortranarray(solve_triangular(R[:rank, :rank], R[:rank, rank:]))
