@@ -922,9 +922,12 @@ def test_the_installed_command_completes(trained):
         "predict none.cvxnn data.csv",
         "certify data.csv model.cvxnn",
         "predict data.csv data.csv",
+        "predict model.cvxnn narrow.csv",
+        "report model.cvxnn narrow.csv",
     ],
 )
 def test_a_slip_is_told_before_anything_heavy_is_imported(trained, command):
+    Path(trained, "narrow.csv").write_text("a,b\n1,2\n")
     program = """
         import sys
         from cvxnn.cli import main

@@ -135,6 +135,19 @@ def read_tensors(path: Path, refusal: type[ValueError], what: str) -> bytes:
     return read_bounded(path, most_bytes(MODEL_BYTES), refusal, look)
 
 
+def column_names(path: Path) -> list[str]:
+    """The columns of a model of a table, from the header alone; none where that does not name any,
+    and `read` says what is amiss."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(8)
+            length = min(int.from_bytes(beginning, "little"), MAX_HEADER)
+            header = read_header(path, beginning + file.read(length))
+        return [str(column["name"]) for column in header["model"]["columns"]]
+    except (OSError, ModelFileError, LookupError, TypeError):
+        return []
+
+
 def digest_of(tensors: Mapping[str, np.ndarray], header: Mapping[str, object] | None) -> str:
     """A checksum that detects damage; it is no protection against forgery."""
     digest = hashlib.sha256()

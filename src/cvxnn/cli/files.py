@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cvxnn.cli.outcomes import BAD_INPUT, FILE_TROUBLE, Failure, current_run
+from cvxnn.modelfile import column_names
 from cvxnn.progress import step
 from cvxnn.tables.reading import SUFFIXES, is_model_file, read_table
 from cvxnn.tables.several import names_several
@@ -72,6 +73,8 @@ def _check_columns(given: dict[str, Any], table: Table) -> None:
     """Refuse names of columns that the table does not have."""
     if "target" in given:
         _check_target(given["target"], table)
+    if "model" in given:
+        table.check_has(column_names(given["model"]))
     for name in _NAMES:
         columns = given.get(name) or ()
         for column in [columns] if isinstance(columns, str) else columns:

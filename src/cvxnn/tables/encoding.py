@@ -21,7 +21,7 @@ from cvxnn.tables.columns import (
 )
 from cvxnn.tables.notes import Guess
 from cvxnn.tables.numerals import Style, is_number, read_as
-from cvxnn.tables.table import Table, TableError, count, listed
+from cvxnn.tables.table import Table, count, listed
 
 __all__ = ["CategoryColumn", "DateColumn", "Encoder", "NumberColumn", "reading_notes"]
 
@@ -49,12 +49,7 @@ class Encoder:
     def encode(self, table: Table) -> tuple[np.ndarray, list[str]]:
         """Numbers (n, features), and notes on values that were not seen in training. Columns may be
         in any order, but none may be missing."""
-        absent = [column.name for column in self.columns if column.name not in table.columns]
-        if absent:
-            raise TableError(
-                f"{table.source} lacks the column{'s' * (len(absent) > 1)} {listed(absent)} that "
-                f"the model was trained with; it has {listed(table.names)}"
-            )
+        table.check_has(column.name for column in self.columns)
         table = table.with_missing(self.na)
         X = np.empty((len(table), len(self.features)))
         start = 0

@@ -115,6 +115,15 @@ class Table:
         if name not in self.columns:
             raise TableError(f"{self.source} has no column {name!r}{self._hint(name)}")
 
+    def check_has(self, names: Iterable[str]) -> None:
+        """Refuse a table that lacks columns of a model."""
+        absent = [name for name in names if name not in self.columns]
+        if absent:
+            raise TableError(
+                f"{self.source} lacks the column{'s' * (len(absent) > 1)} {listed(absent)} that "
+                f"the model was trained with; it has {listed(self.names)}"
+            )
+
     def _hint(self, name: str) -> str:
         folded = {other.casefold(): other for other in self.columns}
         near = difflib.get_close_matches(str(name).casefold(), folded, n=1)
