@@ -59,8 +59,9 @@ def as_table(data: Any) -> Table:
 
 
 def _are_rows(data: object) -> TypeGuard[Sequence[Mapping[Any, object]]]:
-    several = isinstance(data, list | tuple) and len(data) > 0
-    return several and all(isinstance(row, Mapping) for row in data)
+    return (
+        isinstance(data, list | tuple) and bool(data) and all(isinstance(r, Mapping) for r in data)
+    )
 
 
 def _is_column(values: object) -> bool:
