@@ -12,11 +12,13 @@ from sklearn.utils import check_random_state
 
 import cvxnn
 from cvxnn.estimators import sampled
+from cvxnn.estimators.base import Watch, train
 from cvxnn.estimators.folds import default_splits, own_splits
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.scores import ScorerOverRanks
 from cvxnn.estimators.targets import mean_log_likelihood
 from cvxnn.ranks import ALONE
+from cvxnn.solvers.results import Status
 from extras import required
 from group import group
 
@@ -95,8 +97,8 @@ def test_folds_are_parts_of_those_of_one_process(processes):
     """Also with rows of weight zero, and with a class that has one row."""
     for own in (False, True):
         found = processes.run(folds, 3, own)
-        for k, (train, test) in enumerate(folds(ALONE, own)):
-            for which, index in enumerate((train, test)):
+        for k, split in enumerate(folds(ALONE, own)):
+            for which, index in enumerate(split):
                 parts = [part[k][which] for part in found]
                 assert_array_equal(np.sort(np.concatenate(parts)), np.sort(index))
 
@@ -246,6 +248,26 @@ def relu(ranks, kind):
         "W1": model.network_.W1,
         "model": model,
     }
+
+
+def test_an_interrupt_of_rank_0_ends_training_on_a_sample(processes):
+    for status, gap in processes.run(interrupted, 2):
+        assert status == Status.INTERRUPTED
+        assert 0.1 < gap < 1, "there is a bound all the same"
+
+
+def interrupted(ranks):
+    X, y, _ = mine(ranks, *data("values"))
+    told = []
+
+    def once(progress):
+        told.append(progress)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    model = cvxnn.ReLURegressor(0.01, n_patterns=30, tol=1e-9)
+    fit = train(model, cvxnn.ShardedRows(X, ranks), y, watch=Watch(on_iteration=once))
+    return fit.solution.status, model.certificate_.relative_gap
 
 
 def test_a_sample_is_spread_over_all_ranks(processes):

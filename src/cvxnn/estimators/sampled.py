@@ -38,7 +38,7 @@ from cvxnn.protocols import Problem
 from cvxnn.ranks import Ranks, failing_together
 from cvxnn.sharded import taken_apart
 from cvxnn.solvers.driver import solve
-from cvxnn.solvers.results import Solution
+from cvxnn.solvers.results import Solution, Status
 
 if TYPE_CHECKING:
     from cvxnn.estimators.base import NetworkEstimator, Watch
@@ -89,12 +89,15 @@ def fit_on_sample(
     posed = Posed(program, numbers, posing.targets, posing.seed)
     solution = _solved(estimator, program, watch, Budget(SHARE * clock.left), across)
     U = to_numpy(program.check_weights(solution.weights))
-    # on other machines the same weights may differ in their last digits
-    units, network = across.gather((units_of(program, U), solution.network()))[0]
+    # other ranks may have stopped elsewhere, or found weights that differ in their last digits
+    ended = {"status": solution.status, "message": solution.message, "n_iter": solution.n_iter}
+    units, network, ended = across.gather((units_of(program, U), solution.network(), ended))[0]
+    solution = replace(solution, **ended)
     gated = _relaxation(posing, scaled, alpha, program.patterns, units)
     relaxed = solve(
         gated,
         tol=max(estimator.tol, BOUND_TOL),
+        max_iter=0 if solution.status is Status.INTERRUPTED else None,
         max_seconds=time_for_a_fit(clock),
         callback=watch.on_iteration,
         checkpoint=watch.checkpoint,
