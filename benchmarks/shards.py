@@ -312,7 +312,8 @@ def _agreement_table(rows: Rows) -> str:
         f"{SMALL['share']:g} lambda_max) on rows in several processes against one process: "
         "relative differences by number of processes, at a relative gap of 1e-8 in float64 and "
         "1e-5 in float32. Uneven shards are one row, none, and all the others. The last column "
-        "says whether the same pairs of pattern and class are active.\n\n" + markdown_table(header, lines)
+        "says whether the same pairs of pattern and class are active.\n\n"
+        + markdown_table(header, lines)
     )
 
 
