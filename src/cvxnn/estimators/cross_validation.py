@@ -54,7 +54,6 @@ from cvxnn.estimators.targets import ClassWeight, Scorer, Targets, mean_log_like
 from cvxnn.estimators.tasks import Classification, Regression
 from cvxnn.gates import GateDistribution
 from cvxnn.problems import CGReLU, CReLU
-from cvxnn.ranks import Ranks
 from cvxnn.sharded import is_sharded
 from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
@@ -262,7 +261,7 @@ class CrossValidated(NetworkEstimator):
             self._bare(),
             search.fold_posings,
             posed.numbers.targets,
-            self._scorer_over(search.rows.across, posing.targets),
+            self._scorer_of(search.rows, posing.targets),
             self._asks_for_factors(posing),
             self.ensemble == VARIANTS,
             watch.on_round,
@@ -322,9 +321,9 @@ class CrossValidated(NetworkEstimator):
             return mean_log_likelihood
         return check_scoring(self, scoring=self.scoring)
 
-    def _scorer_over(self, across: Ranks, targets: Targets) -> Scorer:
+    def _scorer_of(self, rows: Rows, targets: Targets) -> Scorer:
         scorer = self._scorer(targets)
-        if across.size == 1:
+        if not is_sharded(rows.X):
             return scorer
         name = targets.default_score if self.scoring is None else self.scoring
         return ScorerOverRanks(scorer, name if isinstance(name, str) else None)
