@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from sklearn.model_selection import StratifiedKFold, check_cv
 
+from cvxnn.arrays import Matrix
 from cvxnn.estimators.rows import Rows
 from cvxnn.estimators.targets import predicted_classes
 from cvxnn.ranks import Ranks, failing_together
@@ -70,11 +71,23 @@ def own_splits(
         splits: list[Split] = []
         if across.rank == 0:
             X = rows.X if across.size == 1 else np.empty((len(y), 0))
-            splits = [(np.asarray(a), np.asarray(b)) for a, b in check_cv(cv).split(X, y)]
+            splits = [(np.asarray(a), np.asarray(b)) for a, b in _splits(cv, X, y)]
     for train, test in across.gather(splits)[0]:
         if across.size > 1:
             train, test = _own(train, here), _own(test, here)
         yield train[rows.weight[train] > 0], test[rows.weight[test] > 0]
+
+
+def _splits(cv: BaseCrossValidator | Iterable[Split], X: Matrix, y: np.ndarray) -> Iterator[Split]:
+    try:
+        yield from check_cv(cv).split(X, y)
+    except ValueError as error:
+        if "'groups' parameter should not be None" not in str(error):
+            raise
+        raise ValueError(
+            f"{type(cv).__name__} needs groups, and fit takes none: give its folds, "
+            f"cv=list({type(cv).__name__}(...).split(X, y, groups))"
+        ) from error
 
 
 def _own(index: np.ndarray, here: slice) -> np.ndarray:
