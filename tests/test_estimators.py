@@ -15,6 +15,7 @@ from sklearn.linear_model import HuberRegressor
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import (
     GridSearchCV,
+    GroupKFold,
     KFold,
     PredefinedSplit,
     StratifiedKFold,
@@ -231,6 +232,29 @@ def test_cross_validation_too_for_folds_of_the_users_own(cls):
     np.testing.assert_allclose(weighted.cv_scores_, repeated.cv_scores_, rtol=1e-9)
     assert weighted.alpha_ == repeated.alpha_
     np.testing.assert_array_equal(weighted.network_.W2, repeated.network_.W2)
+
+
+def test_splitters_with_groups_say_how_to_give_their_folds(cancer):
+    X, y = cancer
+    groups = np.arange(len(X)) // 40
+    model = cvxnn.GatedReLUClassifierCV(**{**QUICK_CV, "cv": GroupKFold(3)})
+    with pytest.raises(ValueError, match=r"give its folds, cv=list\(GroupKFold\(...\).split"):
+        model.fit(X, y)
+    model.set_params(cv=list(GroupKFold(3).split(X, y, groups))).fit(X, y)
+    assert len(model.cv_scores_) == 3
+
+
+def test_frames_and_arrays_are_told_apart_once():
+    frame = pd.DataFrame({"a": np.arange(9.0), "b": np.arange(9.0) ** 2})
+    labels = np.arange(9) % 2
+    model = cvxnn.GatedReLUClassifier(**FEW).fit(frame, labels)
+    with pytest.warns(UserWarning, match="does not have valid feature names") as caught:
+        model.predict(frame.to_numpy())
+    assert len(caught) == 1
+    model.fit(frame.to_numpy(), labels)
+    with pytest.warns(UserWarning, match="X has feature names") as caught:
+        model.predict(frame)
+    assert len(caught) == 1
 
 
 def test_two_fits_are_bit_identical(cancer):

@@ -388,7 +388,8 @@ class NetworkEstimator(BaseEstimator):
         if is_stored(X):
             X = check_features(X, self.n_features_in_)
         else:
-            _check_feature_names(self, X, reset=False)  # other columns come before their values
+            if hasattr(X, "columns") and hasattr(self, "feature_names_in_"):
+                _check_feature_names(self, X, reset=False)  # other columns before their values
             with explaining(X):
                 X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
         categories = getattr(self, "categories_", None)  # those of tables have none
