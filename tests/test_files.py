@@ -61,6 +61,17 @@ def test_a_file_is_replaced_with_the_rights_of_the_umask(system, target):
     assert os.listdir(target.parent) == ["output"]
 
 
+def test_errors_name_the_file_that_was_asked_for(system, target, monkeypatch):
+    def failing(*arguments, **names):
+        raise PermissionError(13, "Permission denied", *arguments[:1], None, *arguments[1:2])
+
+    for call in ("replace", "open"):
+        monkeypatch.setattr(os, call, failing)
+        with pytest.raises(PermissionError) as caught:
+            write_atomically(target, NEW)
+        assert str(caught.value) == f"[Errno 13] Permission denied: {str(target)!r}"
+
+
 def test_content_and_folder_are_synced_in_this_order(system, target, monkeypatch):
     done = []
     for name in ("fsync", "replace"):

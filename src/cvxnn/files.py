@@ -56,8 +56,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.replace(temporary, path)
         finally:
             os.close(handle)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is not None:
+            named = OSError(error.errno, error.strerror, str(path))  # as its user named it
+            raise named.with_traceback(error.__traceback__) from None
         raise
     _sync_folder(path.parent)
 
