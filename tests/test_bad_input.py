@@ -1172,6 +1172,11 @@ PYTHON = {
         TypeError,
         "target must be the name of one column, got ['a', 'b']",
     ),
+    "values as the target of Model.fit": Call(
+        lambda: Model.fit({"x": NUMBERS}, y),
+        TypeError,
+        "target must be the name of one column, got values (ndarray): put them into the table",
+    ),
     "None in labels": Call(
         classifier(X, np.where(np.arange(N) < 2, None, y)),
         ValueError,

@@ -137,7 +137,10 @@ class TrainingData:
         encoder.check(table)
         for column, what in ((target, "target"), (weight, "weight")):
             if not isinstance(column, str) and not (column is None and what == "weight"):
-                raise TypeError(f"{what} must be the name of one column, got {column!r}")
+                got = repr(column)
+                if getattr(column, "shape", ()):
+                    got = f"values ({type(column).__name__}): put them into the table"
+                raise TypeError(f"{what} must be the name of one column, got {got}")
         without = (target, *([] if weight is None else [weight]))
         for one in without:
             table.check_name(one)
