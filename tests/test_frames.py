@@ -273,6 +273,10 @@ def test_a_report_on_a_pipeline_is_about_the_columns_of_the_table(tmp_path):
     assert "Training rows" in cvxnn.report(alone, rows, y, tmp_path / "c.html").read_text()
     with pytest.raises(TypeError, match="one of the estimators of cvxnn"):
         cvxnn.report(make_pipeline(cvxnn.TableEncoder(), DummyClassifier()).fit(X, y), X, y)
+    with pytest.raises(TypeError, match="got Model: save it, and run cvxnn report"):
+        cvxnn.report(cvxnn.Model.fit(frame, "label", n_patterns=5, alpha=0.1), X, y)
+    with pytest.raises(ValueError, match=r"test must be \(X, y\)"):
+        cvxnn.report(pipe, X, y, tmp_path / "b.html", test=X)
 
 
 # --------------------------------------------------------------------------------- models

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 
 from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.files import write_atomically
-from cvxnn.reports.contents import contents_of
+from cvxnn.reports.contents import contents_of, parts_of
 from cvxnn.reports.page import page_of
 from cvxnn.reports.samples import check_estimator
 from cvxnn.tables.transformer import TableEncoder
@@ -129,7 +129,8 @@ def _report_pipeline(
     if len(before) and feature_names is None and hasattr(before, "get_feature_names_out"):
         feature_names = list(before.get_feature_names_out())
     if test is not None and len(before):
-        test = (before.transform(test[0]), *test[1:])
+        X_test, *others = parts_of(test)
+        test = (before.transform(X_test), *others)
     rows = before.transform(X) if len(before) else X
     return report(
         estimator,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from inspect import Parameter, signature
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -205,14 +206,19 @@ def contents_of(
     )
 
 
+def parts_of(test: Any) -> Sequence[Any]:
+    """X, y and perhaps weights of held-out rows."""
+    if not isinstance(test, (tuple, list)) or len(test) not in (2, 3):
+        raise ValueError("test must be (X, y) or (X, y, sample_weight)")
+    return test
+
+
 def _held_out(
     estimator: NetworkEstimator, test: Sequence[ArrayLike | None] | None
 ) -> Sample | None:
     if test is None:
         return None
-    if not isinstance(test, (tuple, list)) or len(test) not in (2, 3):
-        raise ValueError("test must be (X, y) or (X, y, sample_weight)")
-    X, y, *weight = test
+    X, y, *weight = parts_of(test)
     return take_sample(estimator, X, y, weight[0] if weight else None, "test")
 
 

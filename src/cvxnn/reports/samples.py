@@ -20,6 +20,7 @@ from cvxnn.arrays import Matrix
 from cvxnn.estimators.base import NetworkEstimator
 from cvxnn.estimators.targets import log_probabilities, predicted_classes
 from cvxnn.estimators.tasks import Classification
+from cvxnn.tables.model import Model
 from cvxnn.threads import cached_property
 
 
@@ -57,6 +58,7 @@ def check_estimator(estimator: NetworkEstimator) -> None:
         raise TypeError(
             "a report is about one of the estimators of cvxnn, such as ReLUClassifier; got "
             f"{type(estimator).__name__}"
+            + (": save it, and run cvxnn report" if isinstance(estimator, Model) else "")
         )
     check_is_fitted(estimator, "network_")
 
