@@ -59,9 +59,9 @@ def as_table(data: Any) -> Table:
 
 
 def _are_rows(data: object) -> TypeGuard[Sequence[Mapping[Any, object]]]:
-    return (
-        isinstance(data, list | tuple) and bool(data) and all(isinstance(r, Mapping) for r in data)
-    )
+    if not isinstance(data, list | tuple) or not data:
+        return False
+    return all(isinstance(row, Mapping) for row in data)
 
 
 def _is_column(values: object) -> bool:
