@@ -52,6 +52,14 @@ def test_products_of_numbers_without_room_claim_nothing():
         assert correlations(factor * A, Exact.of(np.ones((2, 1))), np.ones((2, 1), bool)) is None
 
 
+def test_products_of_columns_far_apart_hold_or_claim_nothing():
+    A, B = np.ones((2, 1)), Exact.of(np.array([[1.0, 1e-290]]))
+    found = product(A, B)
+    error = abs(Exact.of(A) @ B - Exact.of(found.mid))
+    off = np.where(np.isinf(found.rad), 1e300, found.rad)
+    assert np.all((Exact.of(off) - error).ints >= 0)
+
+
 @pytest.mark.parametrize("decades", [0, 6, 60])
 def test_correlations_are_as_far_off_as_they_say(decades):
     rng = np.random.default_rng(decades)

@@ -7,6 +7,7 @@ from mpmath import mpf
 
 from cvxnn.networks import GatedReLUNetwork, ReLUNetwork
 from cvxnn.verification.exact import Exact
+from cvxnn.verification.many_rows import rounded_value
 from cvxnn.verification.programs import (
     LOSSES,
     Program,
@@ -173,6 +174,47 @@ def test_networks_from_above(loss, kind, offset):
     assert found.unmatched == m  # no neuron has one of the random patterns
     is_just_above(found.objective, true_loss(program, Z) + mpf(program.lam) * size)
     is_just_above(found.size, sized)
+
+
+@pytest.mark.parametrize("share", [1e-10, 1e-25, 1e-290])
+@pytest.mark.parametrize("value", [network_value, rounded_value])
+def test_tiny_rows_count_in_patterns(value, share):
+    """The last row is off for the neuron, and on in the only pattern, however small it is."""
+    X = np.array([[1.0, 1.0], [2.0, 0.5], [share, -2 * share]])
+    program = plain_program(X, np.ones((3, 1), dtype=bool))
+    layers = {"W1": np.ones((1, 2)), "W2": np.full((1, 1), 0.5)}
+    assert value(ReLUNetwork(**layers), program).unmatched == 1
+    gates = {"gates": np.ones((2, 1)), "gate_bias": np.zeros(1)}
+    assert value(GatedReLUNetwork(**layers, **gates), program).unmatched == 1
+
+
+@pytest.mark.parametrize("row", [1.0, 1e-25, 1e-290, 1e-300])
+def test_a_gate_is_on_in_tiny_rows(row):
+    """Not so in the only pattern: the neuron matches none, and its objective is its own."""
+    X = np.array([[1.0, 0.0, 1.0], [2.0, 0.0, 1.0], [0.0, row, 1.0]])
+    program = plain_program(X, np.array([[True], [True], [False]]))
+    network = GatedReLUNetwork(
+        W1=[[0.0, 0.0, -1.0]], W2=[[1.0]], gates=[[1.0], [1.0], [0.0]], gate_bias=[0.0], strict=True
+    )
+    value = network_value(network, program)
+    assert value.unmatched == 1
+    assert value.objective == pytest.approx(network.objective(X, program.Y, program.lam))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e100, 1e200, 1e250])
+def test_heights_beyond_doubles_have_patterns(size):
+    X = size * np.array([[1.0, 1.0], [2.0, 0.5], [0.1, -0.2]])
+    for on, unmatched in (([1, 1, 1], 1), ([1, 1, 0], 0)):
+        program = plain_program(X, np.array(on, dtype=bool)[:, None])
+        network = GatedReLUNetwork(
+            W1=np.ones((1, 2)) / size, W2=[[0.5]], gates=np.full((2, 1), size), gate_bias=[0.0]
+        )
+        assert network_value(network, program).unmatched == unmatched
+
+
+def plain_program(X, mask):
+    n = len(X)
+    return Program(X, mask, np.ones((n, 1)), np.full(n, 1 / n), 0.01, "squared", "a test")
 
 
 def test_rows_in_pieces_are_rows(monkeypatch):

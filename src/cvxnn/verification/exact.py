@@ -30,6 +30,8 @@ PLACES = 160  # binary places of logarithms, exponentials and quotients
 ERROR = 1 << 24  # of a logarithm or exponential, in units of 2^-PLACES: more than there can be
 _BLOCK = 2**23  # entries of a mask that are floating numbers at a time
 _SMALL = 64  # log(1 + x) of x below 2^-64 is x, up to 2^-64 of it
+_LONG = 900  # bits of an integer that becomes a double as it is
+_LEAST = math.ulp(0.0)
 _TAIL = 1200  # binary places of a softplus, whose terms may be tiny
 
 
@@ -130,10 +132,18 @@ class Exact:
         return Exact(total, self.exponent)
 
     def floats(self) -> np.ndarray:
-        """About the same numbers: for choices, never for proofs."""
-        shift = max(_bits(self.ints) - 900, 0)
+        """About the nearest doubles, each with the sign of its number however small that is."""
+        ints: Any = self.ints
+        exponent: Any = self.exponent
+        if _bits(ints) > _LONG:
+            shift = _beyond_long(ints)
+            ints, exponent = ints >> shift, np.asarray(exponent + shift, dtype=np.int64)
         with np.errstate(under="ignore", over="ignore"):
-            return np.ldexp(np.asarray(self.ints >> shift, dtype=np.float64), self.exponent + shift)
+            found = np.ldexp(np.asarray(ints, dtype=np.float64), exponent)
+        if self.exponent < -1074:
+            lost = (found == 0) & (self.ints != 0)
+            found = np.where(lost, np.where(self.ints < 0, -_LEAST, _LEAST), found)
+        return found
 
     def below(self) -> float:
         """Of one number: the largest double that is not above it."""
@@ -154,6 +164,9 @@ def stacked(numbers: Sequence[Exact]) -> Exact:
     ints = np.empty(len(numbers), dtype=object)
     ints[:] = [number.at(base) for number in numbers]
     return Exact(ints, base)
+
+
+_beyond_long = np.frompyfunc(lambda value: max(int(value).bit_length() - _LONG, 0), 1, 1)
 
 
 def _bits(ints: Any) -> int:

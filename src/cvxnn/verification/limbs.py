@@ -91,8 +91,7 @@ def has_room(units: np.ndarray, own: np.ndarray, *arrays: np.ndarray) -> bool:
 
 
 def two_doubles(numbers: Exact) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest doubles and what they leave, to 2^-105 of the numbers and 2^-800 of the largest
-    one."""
+    """The nearest doubles and what they leave, to 2^-105 of the numbers and 2^-1073."""
     hi = numbers.floats()
     return hi, (numbers - Exact.of(np.where(np.isfinite(hi), hi, 0.0))).floats()
 

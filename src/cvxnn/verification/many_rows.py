@@ -75,7 +75,7 @@ def rounded_value(
     wrong, losses = np.zeros((network.n_neurons, program.mask.shape[1])), []
     second, size = layers.second, np.abs(layers.second.floats())
     offset, spread = _nearest(layers.offset), layers.scales.target_spread
-    for rows, pre in _pre_activations(program, layers.first, layers.shift):
+    for rows, pre in _signed(program, layers.first, layers.shift):
         if isinstance(network, GatedReLUNetwork):
             hidden = Ball(*(np.where(bits[rows], part, 0.0) for part in (pre.mid, pre.rad)))
         else:  # a ReLU moves no two numbers further apart
@@ -121,8 +121,10 @@ def rounded_loss(program: Program, Z: Ball, rows: slice = slice(None)) -> float:
 
 def _signed(program: Program, W: Exact, b: Exact) -> Iterator[tuple[slice, Ball]]:
     """Pre-activations with the right signs: those that rounding leaves open are exact."""
+    some = np.any(W.ints != 0, axis=1) | (b.ints != 0)  # heights of the other neurons are zero
     for rows, heights in _pre_activations(program, W, b):
-        open_ = np.flatnonzero(np.any(~(np.abs(heights.mid) > heights.rad), axis=1))
+        unclear = ~(np.abs(heights.mid) > heights.rad) & some
+        open_ = np.flatnonzero(unclear.any(axis=1))
         if len(open_):
             X = program.X[rows][open_, : W.ints.shape[1]]
             heights.mid[open_] = (Exact.of(X) @ W.T + b).floats()
@@ -142,4 +144,4 @@ def _pre_activations(program: Program, W: Exact, b: Exact) -> Iterator[tuple[sli
 
 def _nearest(numbers: Exact) -> Ball:
     hi, lo = two_doubles(numbers)
-    return Ball(hi, up(np.abs(lo), 4) + 2.0**-800 * np.max(np.abs(hi), initial=0.0) + TINY)
+    return Ball(hi, up(np.abs(lo), 4))

@@ -376,6 +376,8 @@ def wrong_rows(
     """In how many rows each neuron differs from each pattern, beyond rounding: (m, p)."""
     W, b = np.abs(weights.floats()), np.abs(shift.floats())
     X, mask = np.abs(program.X[rows, : W.shape[1]]), program.mask[rows]
-    edge = EDGE * (X @ W.T + b)
+    with np.errstate(over="ignore", invalid="ignore"):
+        edge = EDGE * (X @ W.T + b)
+    edge = np.where(np.isfinite(edge), edge, 0.0)  # beyond doubles, the signs decide alone
     on, off = (heights > edge).astype(float), (heights < -edge).astype(float)
     return on.T @ ~mask + off.T @ mask
