@@ -298,6 +298,18 @@ def test_roots_of_nothing_have_no_span():
     assert loss.root(points()[0]).span.shape[1] == C
 
 
+@pytest.mark.parametrize("scale", [1e-100, 1e-20, 1e20, 1e100])
+def test_the_intercept_of_a_huber_scales_with_its_targets(scale):
+    """Also with an outlier from which all others are far outside delta."""
+    Y = make_targets("huber")
+    Y[0] = 1e8
+    expected = make_loss("huber", Y, intercept=True, huber_delta=0.1)
+    found = make_loss("huber", scale * Y, intercept=True, huber_delta=scale * 0.1)
+    Z = np.zeros_like(Y)
+    np.testing.assert_allclose(found.intercept(Z), scale * expected.intercept(Z), rtol=1e-7)
+    assert found.zero_value == pytest.approx(scale**2 * expected.zero_value, rel=1e-12, abs=0)
+
+
 # ---- lower bounds ------------------------------------------------------------------------------
 
 

@@ -330,13 +330,15 @@ class CurvedLoss(Protocol):
     def root(self, Z: np.ndarray) -> Root: ...
 
 
-def column_roots(loss: CurvedLoss, Z: np.ndarray, start: np.ndarray) -> np.ndarray:
+def column_roots(
+    loss: CurvedLoss, Z: np.ndarray, start: np.ndarray, reach: np.ndarray | None = None
+) -> np.ndarray:
     """The b at which the columns of grad f(Z + 1 b') sum to zero, where outputs are not coupled.
     Newton steps are taken while each is at most half the last one. Otherwise the bracket is
-    bisected or, while there is none, searched for with steps that double."""
+    bisected or, while there is none, searched for with steps that double, from `reach` on."""
     b, low, high = start, np.full_like(start, -np.inf), np.full_like(start, np.inf)
-    reach = np.ones_like(b)  # of the next step in search of a bracket
-    last = np.full_like(b, 2.0)  # the length of the last step
+    reach = np.ones_like(b) if reach is None else reach  # of the next step towards a bracket
+    last = 2 * reach  # the length of the last step
     for _ in range(200):
         gradient = loss.gradient(Z + b)
         parts = np.stack([gradient.sum(axis=0), np.abs(gradient).sum(axis=0)])

@@ -162,7 +162,10 @@ class HuberLoss(SquaredLoss):
         return self._weighted_sum(change * (0.5 * change + (R - inner)))
 
     def best_intercept(self, Z: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        return column_roots(self, Z, super().best_intercept(Z) if start is None else start)
+        """No further from `start` than the largest residual, however large or small targets are."""
+        start = super().best_intercept(Z) if start is None else start
+        largest = np.max(np.abs(self.Y - Z - start), axis=0, initial=0.0)
+        return column_roots(self, Z, start, self.across.max(largest))
 
     def balance(self, Theta: np.ndarray) -> np.ndarray:
         inside = self.row_weight * (np.abs(Theta) < (1 - 1e-12) * self.delta * self.row_weight)
