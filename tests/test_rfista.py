@@ -194,6 +194,17 @@ def test_extreme_scales_need_no_tuning():
         assert solution.n_iter < 3 * plain.n_iter
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("factor", [1e-120, 1e80, 1e150])
+def test_no_scale_divides_by_zero(factor):
+    """Divergences overflow, or vanish, long before the numbers do."""
+    base = make_problem(20, 3, p=5, share=0.1)
+    X = factor * base.operator.rows()
+    scaled = cvxnn.CGReLU(X, base.loss.Y, base.patterns, lam=factor * base.lam)
+    solution = cvxnn.solve(scaled, "rfista", tol=1e-6, max_iter=200, on_failure="ignore")
+    assert cvxnn.verify(solution).agrees
+
+
 def test_warm_start_at_the_solution_ends_at_once(problem):
     solution = cvxnn.solve(problem, "rfista", tol=1e-8)
     again = cvxnn.solve(problem, "rfista", tol=1e-8, warm_start=solution)

@@ -25,6 +25,7 @@ Where the code departs from the printed paper:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
@@ -226,14 +227,16 @@ class RFISTA:
 
     def _shorter(self, eta: float, distance: float, bregman: float) -> float:
         shrunk = self.shrink * eta
-        return shrunk if self.line_search == "backtracking" else min(shrunk, distance / bregman)
+        if self.line_search == "backtracking":
+            return shrunk
+        return min(shrunk, distance / min(bregman, sys.float_info.max))  # it may have overflowed
 
     def _next_step(self, eta: float, distance: float, bregman: float, first: bool) -> float:
         if self.step == "forward":
             return self.grow * eta
         if self.step != "tightness" or distance == 0:
             return eta
-        looseness = distance / (eta * bregman) if bregman > 0 else math.inf
+        looseness = distance / eta / bregman if bregman > 0 else math.inf
         if looseness < self.tightness:
             return eta
         jump = first and self.line_search == "curvature" and math.isfinite(looseness)
