@@ -179,6 +179,19 @@ def test_weights_outside_their_cones_can_be_projected():
     np.testing.assert_allclose(problem.project(projected)[0], projected[0], atol=1e-12)
 
 
+def test_weights_of_cones_are_a_pair_or_one_array():
+    X, y = make_data(30, 3)
+    problem = cvxnn.CReLU(X, y, cvxnn.sample_patterns(X, 8, random_state=0), lam=0.1)
+    solution = cvxnn.solve(problem, tol=1e-6)
+    both = np.stack(solution.weights)
+    expected = cvxnn.certify(problem, solution.weights, solution.dual)
+    assert cvxnn.certify(problem, both, solution.dual) == expected
+    with pytest.raises(ValueError, match=r"weights must be the pair \(V, W\), each of"):
+        cvxnn.certify(problem, both[0])
+    with pytest.raises(TypeError, match=r"certify\(problem, solution.weights, solution.dual\)"):
+        cvxnn.certify(problem, solution)
+
+
 def test_without_a_penalty_the_bound_says_among_which_weights():
     X, y = make_data(30, 3)
     problem = cvxnn.CGReLU(X, y, cvxnn.sample_patterns(X, 2, random_state=0), lam=0.0)

@@ -115,6 +115,11 @@ def certify(problem: Problem, weights: ArrayLike, Theta: Array | None = None) ->
     `Theta` is a further dual candidate, for instance the best one of a solver's run; the
     gradient at the weights is always tried.
     """
+    if hasattr(weights, "certificate"):
+        raise TypeError(
+            "weights must be an array, or the pair (V, W) of C-ReLU, not a solution; pass its "
+            "parts: certify(problem, solution.weights, solution.dual)"
+        )
     if Theta is not None:
         shape = tuple(check_problem(problem).loss.Y.shape)
         Theta = check_array(Theta, "Theta")

@@ -186,9 +186,17 @@ class CReLU(ConvexProblem):
         return np.ascontiguousarray(blocks) if isinstance(blocks, np.ndarray) else blocks
 
     def check_weights(self, weights: ArrayLike, name: str = "weights") -> Array:
-        if isinstance(weights, (tuple, list)) and len(weights) == 2:
-            m, d, C = self.weight_shape
-            parts = [self._check_blocks(part, (m // 2, d, C), name) for part in weights]
+        """(V, W), a pair or one array (2, p, d, C), as one array; or what this returns."""
+        m, d, C = self.weight_shape
+        each, shape = (m // 2, d, C), tuple(getattr(weights, "shape", ()))
+        if shape == each:
+            raise ValueError(
+                f"{name} must be the pair (V, W), each of shape {each}, got one such array; "
+                "`decompose` makes a pair of those of a gated problem"
+            )
+        if shape == (2, *each) or (isinstance(weights, (tuple, list)) and len(weights) == 2):
+            pair: Any = weights
+            parts = [self._check_blocks(part, each, name) for part in pair]
             return array_namespace(parts[0]).concat(parts, axis=0)
         return super().check_weights(weights, name)
 

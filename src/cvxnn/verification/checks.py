@@ -106,7 +106,8 @@ def verify(
         return _verify_solution(result)
     if not isinstance(result, Training):
         raise TypeError(
-            f"result must be a Solution, a Training or a Bound, got {type(result).__name__}"
+            "result must be a Solution, such as a point of a path, a Training or a Bound, got "
+            f"{type(result).__name__}"
         )
     found = _verify_solution(result.solution)
     if not result.bound.over_all_patterns:
