@@ -594,7 +594,7 @@ def test_what_is_not_known_is_refused(relu):
 
 
 def test_bad_input_is_refused(relu):
-    with pytest.raises(TypeError, match="a Solution, a Training or a Bound, got CReLU"):
+    with pytest.raises(TypeError, match="a Training or a Bound, got CReLU"):
         cvxnn.verify(relu.problem)
     with pytest.raises(ValueError, match="dual must have shape"):
         cvxnn.verify(dataclasses.replace(relu, dual=relu.dual[:-1]))
