@@ -71,7 +71,9 @@ def slow(monkeypatch):
     return clock
 
 
-def make(kind="CReLU", loss="squared", lam=1e-4, sparse=False, dtype=np.float64, n=60, C=1):
+def make(
+    kind="CReLU", loss="squared", lam=1e-4, sparse=False, dtype=np.float64, n=60, C=1, **settings
+):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, 5)).astype(dtype)
     Y = rng.standard_normal((n, C))
@@ -81,7 +83,7 @@ def make(kind="CReLU", loss="squared", lam=1e-4, sparse=False, dtype=np.float64,
         Y = np.eye(3)[rng.integers(0, 3, n)]
     X = csr_array(X * (np.abs(X) > 0.5)) if sparse else X
     patterns = cvxnn.sample_patterns(X, 20, random_state=0)
-    return getattr(cvxnn, kind)(X, Y, patterns, lam, loss=loss)
+    return getattr(cvxnn, kind)(X, Y, patterns, lam, loss=loss, **settings)
 
 
 CASES = {
@@ -139,8 +141,11 @@ def test_a_short_limit_takes_another_method_and_a_long_one_does_not(slow):
     assert "factoring 60 x 60" in refused.message
 
 
-def test_a_run_that_has_no_iterate_in_time_says_so_with_the_zero_model(slow):
-    solution = cvxnn.solve(make(), max_seconds=1e-9, on_failure="ignore")
+@pytest.mark.parametrize(
+    "settings", [{}, {"loss": "logistic", "output_bias": True}], ids=["squared", "logistic, bias"]
+)
+def test_a_run_that_has_no_iterate_in_time_says_so_with_the_zero_model(settings):
+    solution = cvxnn.solve(make(**settings), max_seconds=1e-9, on_failure="ignore")
     assert solution.status is Status.TIME_LIMIT
     assert solution.n_active == 0
     assert solution.certificate.objective == solution.certificate.zero_objective

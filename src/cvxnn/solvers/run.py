@@ -14,7 +14,7 @@ import numpy as np
 
 from cvxnn import budget
 from cvxnn.arrays import Array
-from cvxnn.budget import Budget, OutOfTimeError, StopAskedError
+from cvxnn.budget import Budget, OutOfTimeError, StopAskedError, unlimited
 from cvxnn.certificates import Certificate, Proof, prove, relative_gap
 from cvxnn.cones.projection import ActiveRows
 from cvxnn.proofs import PRECISE
@@ -55,7 +55,8 @@ class Run:
         self.max_iter, self.budget, self.callback = max_iter, spent, callback
         self.file, self._remark = file, ""
         self._snapshot: Snapshot | None = None
-        self.zero_objective = float(self._across.agree(problem.loss.zero_value))
+        with unlimited():  # also what a run ends with that has no time for anything else
+            self.zero_objective = float(self._across.agree(problem.loss.zero_value))
         self.history: list[Progress] = []
         self.best_U: Array | None = None
         self._restore: Callable[[Array], Array] | None = None  # its way back to weights
