@@ -203,6 +203,21 @@ def test_the_installed_command_refuses_without_a_traceback(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_a_dash_is_the_standard_input_and_no_name_of_a_model():
+    command = [sys.executable, "-m", "cvxnn", "fit", "-", "--target", "c"]
+    result = subprocess.run(command, input="a,b\n1,2\n", capture_output=True, text=True)
+    assert result.stderr == "Error: /dev/stdin has no column 'c'; it has 'a', 'b'\n"
+    assert "cannot be printed" in CliRunner().invoke(main, [*command[3:], "-o", "-"]).output
+
+
+def test_a_name_that_the_shell_has_replaced_by_files_is_told(run):
+    for name in ("a.csv", "b.csv"):
+        Path(name).write_text("x,y\n1,2\n")
+    both, word = (run("fit", "a.csv", name, "--target", "y").stderr for name in ("b.csv", "y"))
+    assert "(b.csv); a table in several files is one argument" in both
+    assert word.endswith("unexpected extra argument (y)\n")
+
+
 # ------------------------------------------------------------------- a table and its model
 
 N = 60
@@ -506,8 +521,9 @@ def test_predictions_are_a_table_in_the_order_of_the_rows(run, files):
     assert turned["prediction"].tolist()[::-1] == frame["prediction"].tolist()
 
 
-def test_predictions_are_printed_and_nothing_else(run, files):
-    result = run("predict", "number.cvxnn", "data.csv")
+@pytest.mark.parametrize("output", [(), ("-o", "-")], ids=["no output", "a dash"])
+def test_predictions_are_printed_and_nothing_else(run, files, output):
+    result = run("predict", "number.cvxnn", "data.csv", *output)
     assert result.exit_code == 0
     header, *lines = result.stdout.splitlines()
     assert header == "prediction"

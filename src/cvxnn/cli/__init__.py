@@ -28,11 +28,13 @@ from cvxnn.cli.options import (
     SPEAKING,
     TOL,
     columns,
+    data,
     kind,
     number,
     output,
     patterns,
     picture,
+    printable,
     refuse_unread,
     seed,
     writable,
@@ -184,7 +186,7 @@ def info(options: Options) -> Action:
 @main.command(short_help="Predict the rows of a table.")
 @MODEL
 @DATA
-@output(None, "The CSV file of predictions; printed unless given.")
+@output(None, "The CSV file of predictions; printed unless given.", printable)
 @click.option(
     "--keep",
     multiple=True,
@@ -199,12 +201,12 @@ def predict(options: Options) -> Action:
     """Predict the rows of DATA, whose columns may be in any order.
 
     The predictions are a CSV table in the order of the rows: prediction, and for classes one
-    column probability_<class> each.
+    column probability_<class> each. DATA may be -, the standard input.
 
     \b
     Examples:
         cvxnn predict model.cvxnn new.csv -o predictions.csv
-        cvxnn predict model.cvxnn new.csv | head
+        zcat new.csv.gz | cvxnn predict model.cvxnn - | head
     """
     return "models.predict"
 
@@ -409,7 +411,7 @@ def demo(output: Path, patterns: int, lam: float, tol: float, seed: int) -> None
 
 
 @main.command(short_help="Race the solvers.")
-@click.argument("data", type=click.Path(path_type=Path), required=False, is_eager=True)
+@data(required=False)
 @click.option("--target", shell_complete=columns, help="The column to predict.")
 @kind("The problem to solve.")
 @patterns(200)

@@ -26,14 +26,15 @@ def exit_code(model: Model) -> int:
     return 0 if model.estimator.converged_ else NOT_CONVERGED
 
 
-def say_model(console: Console, model: Model) -> None:
+def say_model(console: Console, model: Model, hint: str = "") -> None:
+    """What there is to say of a model; `hint` tells how to have another task."""
     estimator, certificate = model.estimator, model.certificate
     classes = model.target.classes
     what = f"classification, {len(classes)} classes" if classes else "regression"
     trained, held_out = int(np.sum(model.rows == 0)), int(np.sum(model.rows == 1))
     chosen = "chosen by cross-validation" if hasattr(estimator, "cv_scores_") else "given"
     rows = [
-        ("task", f"{what} of {model.target.name!r} (change it with --task)"),
+        ("task", f"{what} of {model.target.name!r}{hint}"),
         ("features", f"{len(model.encoder.features)}, from {_columns_of(model)}"),
         ("rows", f"{trained} trained on, {held_out} held out"),
         ("alpha", f"{estimator.alpha_:.4g}, {chosen}"),

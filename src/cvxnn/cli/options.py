@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 GENERATE = "generate"
+DASH = Path("-")
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 
@@ -25,10 +26,22 @@ def _finite(
     return value
 
 
+def _readable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """A name to read from: - is the standard input, as elsewhere on command lines."""
+    return Path("/dev/stdin") if path == DASH else path
+
+
+def printable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """A file that can be written, or None to print: by default, and for -."""
+    return None if path == DASH else writable(context, parameter, path)
+
+
 def writable(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
     """A file that can be written. If not, it is refused before any work is done."""
     if path is None:
         return None
+    if path == DASH:
+        raise click.BadParameter("this cannot be printed: give the name of a file.")
     folder = path.parent
     if not folder.is_dir():
         raise click.BadParameter(f"there is no folder {folder} to write to.")
@@ -122,7 +135,19 @@ def _together(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated
 
 
 MODEL = click.argument("model", type=click.Path(path_type=Path), is_eager=True)
-DATA = click.argument("data", type=click.Path(path_type=Path), is_eager=True)
+
+
+def data(required: bool = True) -> Callable[[Decorated], Decorated]:
+    return click.argument(
+        "data",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        required=required,
+        callback=_readable,
+    )
+
+
+DATA = data()
 READING = _together(
     click.option(
         "--delimiter",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -34,8 +35,28 @@ Action: TypeAlias = str  # the function that does it: its module in this folder,
 SHARED: Action = "training.fit"  # what several processes can do together
 
 
+class Command(click.Command):
+    """A command that tells what became of a name with * that the shell has replaced."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        before = list(args)
+        try:
+            return super().parse_args(context, args)
+        except click.UsageError as error:
+            takes_data = any(parameter.name == "data" for parameter in self.params)
+            files = [word for word in before if Path(word).is_file()]
+            if not takes_data or "unexpected extra argument" not in error.message or len(files) < 2:
+                raise
+            why = (
+                "a table in several files is one argument: their folder, or a name with * in quotes"
+            )
+            raise click.UsageError(f"{error.message}; {why}", context) from error
+
+
 class Commands(click.Group):
     """Commands that end with a message and an exit code, in JSON as well if that is asked for."""
+
+    command_class = Command
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         # looked up here, because an error in the other options is to be JSON as well

@@ -116,7 +116,7 @@ def fit(
             model.save(output)
     if checkpoint is not None and model.estimator.converged_:
         checkpoint.unlink(missing_ok=True)
-    say_model(console, model)
+    say_model(console, model, "" if settings["task"] else " (change it with --task)")
     console.say(f"written to {output}")
     console.result({"model": str(output), **about(model)})
     return exit_code(model)
