@@ -97,6 +97,7 @@ clean:
 # One stamp for each extra, so that a target installs no more than it uses.
 EXTRAS := plot test coverage lint docs wheels
 $(EXTRAS:%=$(VENV)/.%): $(VENV)/.%: $(SETUP) | $(VENV)/pyvenv.cfg
+	@echo "installing cvxnn and what make needs of other packages into $(VENV): a minute or two"
 	$(PIP) --editable ".[$*]"
 	@touch $@
 

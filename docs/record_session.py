@@ -47,6 +47,7 @@ def main() -> None:
             )
             lines.append(f"$ {command}\n{process.stdout.rstrip()}\n")
     text = re.sub(r"[ \t]+$", "", "\n".join(lines), flags=re.MULTILINE)
+    text = re.sub(r"^\.\.\. .*\n", "", text, flags=re.MULTILINE)  # progress of a busy machine
     (DOCS / "session.txt").write_text(text)
 
 
