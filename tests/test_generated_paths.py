@@ -36,7 +36,9 @@ def test_every_point_has_a_certificate_and_patterns_of_its_own(cls):
         assert bound.lower_bound == point.certificate.lower_bound
         numbers.append(len(point.problem.patterns))
         again = cvxnn.certify(point.problem, point.weights, point.dual)
-        assert again.lower_bound == pytest.approx(point.certificate.lower_bound, rel=1e-9)
+        # fresh projections onto the cones may end a little further than those of the run
+        assert again.lower_bound >= (1 - 1e-9) * point.certificate.lower_bound
+        assert again.lower_bound == pytest.approx(point.certificate.lower_bound, rel=1e-4)
         if cls is cvxnn.CReLU:
             other = cvxnn.solve(cvxnn.CReLU(X, y, sampled, lam, bias=True), tol=1e-4)
             assert point.certificate.objective < other.certificate.objective * (1 + 1e-9)

