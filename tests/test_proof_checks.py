@@ -506,7 +506,9 @@ def test_what_verify_refuses():
         cvxnn.verify(result.bound)
     with pytest.raises(TypeError, match="not a bound"):
         cvxnn.verify(result.solution, result.problem)
-    with pytest.raises(TypeError, match="Solution, such as a point of a path, a Training or a Bound"):
+    with pytest.raises(
+        TypeError, match="Solution, such as a point of a path, a Training or a Bound"
+    ):
         cvxnn.verify("bound")
     given = Bound.of_certificate(result.certificate)
     with pytest.raises(ValueError, match="given patterns"):
