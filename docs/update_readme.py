@@ -54,8 +54,7 @@ def fill(readme: str, text: str) -> str:
 
 def text() -> str:
     found = {name: read(name) for name in (*(module.NAME for module in RACES.values()), "accuracy")}
-    machine = found[newton_gated.NAME]["machine"]
-    commands = [f"`{content['command']}`" for content in found.values()]
+    commands = [f"`{c['command']}` ({c['machine']['cpu']})" for c in found.values()]
     return "\n\n".join(
         [
             "The default solver against what else solves the same convex programs: how many times "
@@ -63,9 +62,9 @@ def text() -> str:
             "Races that the other could not run or finish are left out.",
             solvers(found),
             *classifiers(found["accuracy"]["rows"]),
-            f"Measured with {', '.join(commands)}\non a machine with {machine['cpu']}, the last "
-            f"also on {found['accuracy']['machine']['cpu']}.\nInstances, versions, failures and "
-            "what is slower are in the\n[benchmarks](docs/benchmarks.md).",
+            f"Measured with {', '.join(commands)}; some learners of the last table on another "
+            "machine.\nInstances, versions, failures and what is slower are in the\n"
+            "[benchmarks](docs/benchmarks.md).",
         ]
     )
 
