@@ -1316,3 +1316,18 @@ def test_options_that_would_not_be_read_are_refused(run, files, arguments, optio
     assert result.exit_code == 2
     assert f"{option} is for" in result.stderr
     assert new_files(files) == set()
+
+
+@pytest.mark.parametrize("option", [("--ensemble", "folds"), ("--jobs", "2")])
+def test_what_several_processes_would_not_read_is_refused(run, tmp_path, monkeypatch, option):
+    table = tmp_path / "rows.csv"
+    table.write_text("a,label\n1,0\n2,1\n")
+    command = ("fit", table, "--target", "label", *option)
+    found = run(*command, "--cluster", "tcp://127.0.0.1:1")
+    assert found.exit_code == 2
+    assert f"{option[0]} is for one process, and --cluster is for several" in found.output
+    for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "x", "MASTER_PORT": 1}.items():
+        monkeypatch.setenv(name, str(value))
+    found = run(*command)
+    assert found.exit_code == 2
+    assert f"{option[0]} is for one process, and torchrun has started several" in found.output

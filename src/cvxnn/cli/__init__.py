@@ -39,6 +39,7 @@ from cvxnn.cli.options import (
     seed,
     writable,
 )
+from cvxnn.cli.processes import several
 from cvxnn.cli.running import Action, Commands, Options, runs
 
 
@@ -155,7 +156,10 @@ def fit(options: Options) -> Action:
         raise click.UsageError("--checkpoint needs --alpha: cross-validation cannot be continued.")
     if options["cluster"] is not None:
         why = "is for one process, and --cluster is for several"
-        refuse_unread(why, "jobs", "checkpoint", "memory", "device", "components", "prove")
+        unread = "ensemble", "jobs", "checkpoint", "memory", "device", "components", "prove"
+        refuse_unread(why, *unread)
+    elif several():
+        refuse_unread("is for one process, and torchrun has started several", "ensemble", "jobs")
     if options["patterns"] == GENERATE and options["checkpoint"] is not None:
         raise click.UsageError(
             "--checkpoint is for sampled patterns: rounds of generation cannot be continued."

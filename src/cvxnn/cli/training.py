@@ -78,9 +78,11 @@ def fit(
     if not alone and _is_default("kind"):
         settings["kind"] = "gated"
         console.note("several processes train a gated network (--model gated)")
-    choosing: dict[str, Any] = {} if alpha is not None else {"cv": folds, "rule": rule}
+    choosing: dict[str, Any] = {}
+    if alpha is None:
+        choosing = {"cv": folds, "rule": rule, "ensemble": ensemble}
     if alone and choosing:
-        choosing |= {"ensemble": ensemble, "n_jobs": jobs or None}
+        choosing["n_jobs"] = jobs or None
     with console.warnings_as_notes(), console.progress() as bars:
         try:
             model = _fitted(
