@@ -817,3 +817,19 @@ def test_a_path_is_carried_on_in_a_straight_line(monkeypatch):
     carried = passes()
     monkeypatch.setattr(cvxnn.Newton, "carry_on", lambda self, problem, before, last, share: last)
     assert carried < 0.9 * passes()
+
+
+@pytest.mark.parametrize(("d", "later"), [(4, "newton"), (70, "working-sets")])
+def test_coupled_losses_have_the_method_that_goes_on_sooner(d, later):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, d))
+    Y = np.eye(3)[np.digitize(X[:, 0] + X[:, 1] ** 2, (0.0, 1.5))]
+    patterns = cvxnn.sample_patterns(X, 20, random_state=0)
+    problem = cvxnn.CReLU(X, Y, patterns, lam=1.0, loss="softmax", output_bias=True)
+    found = cvxnn.path(problem, 3, 0.1, tol=1e-5)
+    assert [solution.solver.name for solution in found] == ["working-sets", later, later]
+    for solution in found:
+        assert solution.converged
+        cold = cvxnn.solve(solution.problem, "working-sets", tol=1e-5)
+        assert cold.certificate.lower_bound <= solution.certificate.objective
+        assert solution.certificate.lower_bound <= cold.certificate.objective

@@ -1,7 +1,8 @@
 """Learners of tables, ours and others', each fitted in a process of its own (see protocol).
 
 Whoever does not scale columns gets them standardised on the training rows. Everything else is at
-its defaults, but for one thread and a seed; the tuned ones choose from a grid by cross-validation.
+its defaults, but for one thread and a seed; the tuned ones choose from a grid by cross-validation
+on at most TUNED_ROWS rows, and are then fitted to all.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from benchmarks.peers.protocol import serve_contained
 
 SVM_GRID = {"C": [0.1, 1, 10, 100], "gamma": [0.001, 0.01, 0.1, "scale"]}
 MLP_GRID = {"alpha": [1e-4, 1e-2, 1.0], "hidden_layer_sizes": [(100,), (300,)]}
+TUNED_ROWS = 4000
 PACKAGES = ("cvxnn", "sklearn", "catboost", "lightgbm", "xgboost", "pytabkit")
 Maker = Callable[[bool], Any]  # says whether a classifier is wanted
 
@@ -61,44 +63,77 @@ def _scaled(model: Any, classifies: bool) -> Any:
     return make_pipeline(StandardScaler(), model)
 
 
-def _grid(grid: dict[str, list[Any]], model: Any, classifies: bool) -> dict[str, list[Any]]:
-    place = type(model).__name__.lower() if classifies else "transformedtargetregressor__regressor"
-    return {f"{place}__{name}": values for name, values in grid.items()}
+class _Tuned:
+    """The settings of the grid that cross-validation prefers, on some rows where there are many;
+    then the model with these settings, finished by `finish`, on all rows."""
+
+    def __init__(
+        self,
+        model: Any,
+        grid: dict[str, list[Any]],
+        classifies: bool,
+        folds: int,
+        scoring: str | None = None,
+        finish: Callable[[Any], Any] = lambda model: model,
+    ) -> None:
+        self.model, self.classifies, self.folds = _scaled(model, classifies), classifies, folds
+        name = type(model).__name__.lower()
+        place = name if classifies else "transformedtargetregressor__regressor"
+        self.grid = {f"{place}__{key}": values for key, values in grid.items()}
+        self.scoring, self.finish = scoring, finish
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> None:
+        from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+
+        # stratified for classes; shuffled for values, since some tables are sorted
+        cv = (
+            StratifiedKFold(self.folds)
+            if self.classifies
+            else KFold(self.folds, shuffle=True, random_state=0)
+        )
+        search = GridSearchCV(self.model, self.grid, cv=cv, scoring=self.scoring, refit=False)
+        search.fit(*_some(X, y, self.classifies))
+        self.model = self.finish(self.model.set_params(**search.best_params_)).fit(X, y)
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self.model.predict(X)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return self.model.predict_proba(X)
+
+
+def _some(X: np.ndarray, y: np.ndarray, classifies: bool) -> tuple[np.ndarray, np.ndarray]:
+    """TUNED_ROWS rows, with classes in their shares, or all if there are no more."""
+    if len(y) <= TUNED_ROWS:
+        return X, y
+    from sklearn.model_selection import train_test_split
+
+    some, _ = train_test_split(
+        np.arange(len(y)), train_size=TUNED_ROWS, stratify=y if classifies else None, random_state=0
+    )
+    return X[some], y[some]
 
 
 def _svm(classifies: bool) -> Any:
     """C and gamma by accuracy, then probabilities by Platt's method, as is the custom."""
     from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.model_selection import GridSearchCV
     from sklearn.svm import SVC, SVR
 
-    model = SVC() if classifies else SVR()
-    search = GridSearchCV(
-        _scaled(model, classifies), _grid(SVM_GRID, model, classifies), cv=_folds(5, classifies)
-    )
     if not classifies:
-        return search
-    return CalibratedClassifierCV(search, method="sigmoid", cv=3, ensemble=False)
+        return _Tuned(SVR(), SVM_GRID, classifies, folds=5)
+
+    def with_probabilities(model: Any) -> Any:
+        return CalibratedClassifierCV(model, method="sigmoid", cv=3, ensemble=False)
+
+    return _Tuned(SVC(), SVM_GRID, classifies, folds=5, finish=with_probabilities)
 
 
 def _mlp(classifies: bool) -> Any:
-    from sklearn.model_selection import GridSearchCV
     from sklearn.neural_network import MLPClassifier, MLPRegressor
 
     model = (MLPClassifier if classifies else MLPRegressor)(random_state=0)
-    return GridSearchCV(
-        _scaled(model, classifies),
-        _grid(MLP_GRID, model, classifies),
-        cv=_folds(3, classifies),
-        scoring="neg_log_loss" if classifies else "r2",
-    )
-
-
-def _folds(n: int, classifies: bool) -> Any:
-    """Stratified for classes; shuffled for values, since some tables are sorted."""
-    from sklearn.model_selection import KFold
-
-    return n if classifies else KFold(n, shuffle=True, random_state=0)
+    scoring = "neg_log_loss" if classifies else "r2"
+    return _Tuned(model, MLP_GRID, classifies, folds=3, scoring=scoring)
 
 
 def _linear(classifies: bool) -> Any:

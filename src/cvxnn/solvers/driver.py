@@ -23,7 +23,7 @@ from cvxnn.problems import check_weights_fit
 from cvxnn.protocols import Problem
 from cvxnn.solvers.augmented_lagrangian import AL
 from cvxnn.solvers.base import Solver
-from cvxnn.solvers.choice import choose_gated, suits_working_sets
+from cvxnn.solvers.choice import choose_gated, suits_newton_on_a_path, suits_working_sets
 from cvxnn.solvers.columns import in_better_columns
 from cvxnn.solvers.conic import CVXPY
 from cvxnn.solvers.decomposition import ConeDecomposition
@@ -89,9 +89,10 @@ def solve(
     solver : "auto", "newton", "working-sets" and "cvxpy" for both problems, "rfista", "direct",
         "lsmr" for C-GReLU, "al", "decomposition" for C-ReLU, or a solver object such as
         `RFISTA(restart=False)`. "auto" is Newton for the neuron penalty, and working sets with a
-        loss that couples its outputs (softmax); at lam = 0 and for l2 a least squares solver, with
-        a decomposition for C-ReLU ("al" if the data are sparse); and R-FISTA for other penalties
-        and for arrays that are not NumPy's.
+        loss that couples its outputs (softmax), but for ReLU networks of few columns and outputs
+        that start from weights; at lam = 0 and for l2 a least squares solver, with a decomposition
+        for C-ReLU ("al" if the data are sparse); and R-FISTA for other penalties and for arrays
+        that are not NumPy's.
     stop : "gap" stops on the certificate; "paper" on the rule published for the method: for
         R-FISTA the norm of the min-norm subgradient, for the augmented Lagrangian the larger of
         that and the constraint gap.
@@ -141,10 +142,11 @@ def solve(
     if place is not None and across.size > 1:
         raise ValueError("device= is for rows in one process; these are in several")
     limit = Budget(math.inf if max_seconds is None else float(max_seconds), across=across)
+    near = warm_start is not None
     with threads.single_blas(), budget.spend(limit) as spent, interrupts(spent):
         if max_memory is not None:
-            solver = _within(check_size_text(max_memory, "max_memory"), problem, solver)
-        method = _make_solver(problem, solver, options)
+            solver = _within(check_size_text(max_memory, "max_memory"), problem, solver, near)
+        method = _make_solver(problem, solver, options, near)
         check_bounded(problem)
         if place is not None:
             check_offered(problem, method, place, SOLVERS)
@@ -219,7 +221,9 @@ def _start_from(
     return problem.check_weights(warm_start, "warm_start"), state
 
 
-def _make_solver(problem: Problem, solver: str | Solver, options: dict[str, object]) -> Solver:
+def _make_solver(
+    problem: Problem, solver: str | Solver, options: dict[str, object], near: bool
+) -> Solver:
     if not isinstance(solver, str):
         if isinstance(solver, type) or not hasattr(solver, "iterates"):
             raise TypeError(
@@ -231,7 +235,7 @@ def _make_solver(problem: Problem, solver: str | Solver, options: dict[str, obje
         return solver
     check_choice(solver, "solver", ["auto", *SOLVERS])
     if solver == "auto":
-        solver = choose(problem).name
+        solver = choose(problem, near).name
     cls = SOLVERS[solver]
     known = [f.name for f in fields(cls)]
     for option in options:
@@ -241,11 +245,12 @@ def _make_solver(problem: Problem, solver: str | Solver, options: dict[str, obje
     return cls(**options)
 
 
-def choose(problem: Problem) -> Solver:
-    """The solver behind "auto", with its default settings."""
+def choose(problem: Problem, near: bool = False) -> Solver:
+    """The solver behind "auto", with its default settings; `near` says that it starts from the
+    solution of a neighbouring problem."""
     if problem.kind == "C-GReLU":
         return choose_gated(problem)
-    if suits_working_sets(problem):
+    if suits_working_sets(problem) and not (near and suits_newton_on_a_path(problem)):
         return WorkingSets()
     if Newton().handles(problem):
         return Newton()
@@ -253,11 +258,11 @@ def choose(problem: Problem) -> Solver:
     return decomposition if problem.lam == 0 and decomposition.handles(problem) else AL()
 
 
-def _within(most: int, problem: Problem, solver: str | Solver) -> str | Solver:
+def _within(most: int, problem: Problem, solver: str | Solver, near: bool) -> str | Solver:
     """The solver, or the leanest one for "auto", if a run of it takes so many bytes at most."""
     (blocks, d, C), n = problem.weight_shape, problem.operator.n
     automatic = solver == "auto"
-    first = choose(problem) if automatic else _make_solver(problem, solver, {})
+    first = choose(problem, near) if automatic else _make_solver(problem, solver, {}, near)
     tried = [first, RFISTA()] if automatic and _handles(RFISTA(), problem) else [first]
     for method in tried:
         scratch = getattr(method, "scratch", RFISTA.scratch)
