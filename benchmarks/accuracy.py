@@ -84,7 +84,7 @@ LEARNERS = (
     _variant(AGAIN),
     _variant("mean of folds", ensemble="folds"),
     _variant("variants", ensemble="variants"),
-    _variant("categories", categorical_features="auto"),
+    _variant("no categories", categorical_features=None),
     _variant("mixed gates", gates="mixed"),
     _variant("mixed gates, mean of folds", gates="mixed", ensemble="folds"),
     _variant("sparse gates", gates="sparse"),

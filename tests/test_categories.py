@@ -68,8 +68,8 @@ def test_a_certificate_is_that_of_the_program_on_encoded_columns():
 
 def test_folds_decide_whether_numbers_are_codes():
     X, y = _coded()
-    coded = cvxnn.GatedReLUClassifierCV(categorical_features="auto", **FEW_CV).fit(X, y)
-    plain = cvxnn.GatedReLUClassifierCV(**FEW_CV).fit(X, y)
+    coded = cvxnn.GatedReLUClassifierCV(**FEW_CV).fit(X, y)
+    plain = cvxnn.GatedReLUClassifierCV(categorical_features=None, **FEW_CV).fit(X, y)
     by_place = cvxnn.GatedReLUClassifierCV(categorical_features=[1], **FEW_CV).fit(X, y)
     assert coded.categories_.columns == (1,)
     assert coded.best_score_ > plain.best_score_ + 0.05
@@ -78,12 +78,31 @@ def test_folds_decide_whether_numbers_are_codes():
     rng = np.random.default_rng(0)
     X = rng.integers(0, 7, (80, 4)).astype(float)
     y = X.sum(axis=1) + rng.standard_normal(80)
-    linear = cvxnn.GatedReLURegressorCV(categorical_features="auto", **FEW_CV).fit(X, y)
+    linear = cvxnn.GatedReLURegressorCV(**FEW_CV).fit(X, y)
     assert linear.categories_ is None
-    same = cvxnn.GatedReLURegressorCV(**FEW_CV).fit(X, y)
+    same = cvxnn.GatedReLURegressorCV(categorical_features=None, **FEW_CV).fit(X, y)
     np.testing.assert_array_equal(linear.predict(X), same.predict(X))
     # a list is what is said, and no choice; its folds are those of the encoded rows
     assert by_place.best_score_ == pytest.approx(coded.best_score_, abs=0.1)
+
+
+def test_codes_are_looked_for_among_columns_of_few_values():
+    rng = np.random.default_rng(0)
+    late = np.zeros(3000)
+    late[1500:] = rng.standard_normal(1500)  # few values at first
+    codes = rng.integers(0, 5, 3000)
+    rare = np.where(np.arange(3000) == 2000, 7.0, rng.integers(0, 3, 3000))
+    X = np.column_stack([late, codes, rng.standard_normal(3000), codes % 2, rare])
+    weight = np.ones(3000)
+    found = Categories.likely(X, weight)
+    assert found.columns == (1, 4)
+    np.testing.assert_array_equal(found.values[1], [0, 1, 2, 7])
+    weight[2000] = 0  # rows that do not count have no say
+    np.testing.assert_array_equal(Categories.likely(X, weight).values[1], [0, 1, 2])
+    assert Categories.likely(X[:, [0, 2, 3]], weight) is None
+    many = rng.integers(0, 10, (200, 60)).astype(float)
+    assert Categories.likely(many, np.ones(200)) is None  # 600 columns
+    assert len(Categories.likely(many[:, :50], np.ones(200)).columns) == 50
 
 
 @pytest.mark.parametrize("settings", [{"ensemble": "folds"}, {"feature_scaling": "learned"}])

@@ -34,8 +34,9 @@ EXPERIMENT = Experiment(
     reductions={
         Profile.SMOKE: "One synthetic problem with 20 patterns, and no interior points.",
         Profile.DESK: f"All programs of the convex methods have the paper's size, with at most "
-        f"{LIMIT:g} processor seconds for each; the AL has {AL_LIMIT:g}, and three of the six "
-        "strengths. The comparison of all methods is on smaller problems: "
+        f"{LIMIT:g} processor seconds for each; the AL has {AL_LIMIT:g}, three of the six "
+        "strengths, and the sets on which it may end by then. The comparison of all methods is on "
+        "smaller problems: "
         f"{len(RIVAL_SETS)} sets with at most 1000 rows at three strengths, "
         f"{RIVAL_PATTERNS['gated']} gated and {RIVAL_PATTERNS['relu']} ReLU patterns, "
         f"and {len(FULL_SETS)} sets at one strength with all patterns; Adam and SGD with the seven "

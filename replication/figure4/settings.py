@@ -17,7 +17,7 @@ from replication.data import DEFAULT_SEED, GATE_SEED, catalogue, collection
 from replication.descent import STEPS
 from replication.experiment import Piece, Profile, Row
 
-LAMBDAS = [float(lam) for lam in np.logspace(-5, -1, 6)]
+LAMBDAS = tuple(float(lam) for lam in np.logspace(-5, -1, 6))
 KINDS = ("gated", "relu")
 PATTERNS = {"gated": 5000, "relu": 2500}
 SEEDS = {"gated": GATE_SEED, "relu": DEFAULT_SEED}
@@ -34,6 +34,7 @@ RIVAL_TOL = 1e-4
 
 # At a desk
 AL_LIMIT = 30.0
+AL_MOST = 5.75e7  # size up to which it may end before; beyond, it would do nothing but run into it
 RIVAL_PATTERNS = {"gated": 500, "relu": 250}
 RIVAL_LAMBDAS = (LAMBDAS[0], LAMBDAS[2], LAMBDAS[3])
 # Twelve sets with at most 1000 rows, of few and many columns, with two and more classes.
@@ -84,8 +85,9 @@ def _programs(al_limit: float | None) -> Iterator[Piece]:
         limit = {"rfista": None if al_limit is None else LIMIT, "al": al_limit}[published]
         for name in collection():
             yield from _of_set("newton", EXACT, kind, name, LIMIT)
-            # the augmented Lagrangian mostly runs into its limit, so that a desk has half of them
-            lams = RIVAL_LAMBDAS if published == "al" and al_limit else LAMBDAS
+            lams = LAMBDAS
+            if published == "al" and al_limit is not None:
+                lams = RIVAL_LAMBDAS if _size(name) * PATTERNS[kind] < AL_MOST else ()
             yield from _of_set(published, (published, options), kind, name, limit, lams)
 
 
@@ -101,7 +103,7 @@ def _of_set(
     solver, options = how
     size = _size(name) * PATTERNS[kind]
     cost = expected(key, kind, size, limit)
-    whole = size < WHOLE[f"{key}/{kind}"]
+    whole = lams and size < WHOLE[f"{key}/{kind}"]
     groups = [[*lams]] if whole else [[lam] for lam in lams]
     for group in groups:
         end = "" if len(group) > 1 else f"/{group[0]:.3g}"

@@ -339,8 +339,12 @@ class NetworkEstimator(BaseEstimator):
             raise ValueError(
                 "feature_scaling='learned' needs all rows of a ReLU network in one process"
             )
-        for name in ("n_components", "categorical_features"):
-            if getattr(self, name) is not None:
+        coded = self.categorical_features
+        if isinstance(coded, str):  # which looks for codes where it can
+            check_automatic(coded, offered=self._compares_encodings, name=type(self).__name__)
+            coded = None
+        for name, given in (("n_components", self.n_components), ("categorical_features", coded)):
+            if given is not None:
                 raise ValueError(f"{name} needs all rows in one process")
 
     def _flattened(self, y: ArrayLike) -> ArrayLike:

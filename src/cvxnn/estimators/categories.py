@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LEAST, MOST = 3, 10  # distinct values of a column that may hold codes; two need no encoding
+WIDEST = 500  # encoded columns; where there would be more, nobody looks for codes
+GLANCE = 1000  # rows that show most quantities to be none
 Features: TypeAlias = "str | ArrayLike | None"
 _NAMED = 10  # columns that a message names
 _ENCODED = (
@@ -47,9 +49,18 @@ class Categories:
         their numbers are codes or quantities, only the loss on other rows can say."""
         if not isinstance(X, np.ndarray):
             return None
-        found = cls.of(X[weight > 0], range(X.shape[1]))
-        few = [j for j, values in enumerate(found.values) if LEAST <= len(values) <= MOST]
-        return cls(X.shape[1], tuple(few), tuple(found.values[j] for j in few)) if few else None
+        rows = X[weight > 0]
+        maybe = [j for j in range(X.shape[1]) if len(np.unique(rows[:GLANCE, j])) <= MOST]
+        found = cls.of(rows, maybe)
+        few = [
+            (j, values)
+            for j, values in zip(found.columns, found.values, strict=True)
+            if LEAST <= len(values) <= MOST
+        ]
+        width = X.shape[1] + sum(len(values) - 1 for _, values in few)
+        if not few or width > WIDEST:
+            return None
+        return cls(X.shape[1], *zip(*few, strict=True))
 
     @property
     def scope(self) -> str:

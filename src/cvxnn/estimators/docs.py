@@ -109,10 +109,13 @@ PARAMETERS = {
     fits, to the last bit.""",
 }
 AUTO_CATEGORIES = (
-    PARAMETERS["categorical_features"].replace("list or", '"auto", list or')
+    PARAMETERS["categorical_features"].replace(
+        "list or None, default=None", '"auto", list or None, default="auto"'
+    )
     + """
-    "auto" compares two encodings on the folds, which takes twice the time: all columns with 3 to 10
-    distinct values as categories, and none. The one with the better mean score is taken."""
+    "auto" compares two encodings on the folds: all columns with 3 to 10 distinct values as
+    categories, and none. The one with the better mean score is taken. Where there are such columns
+    it takes about twice the time; more than 500 encoded columns are not tried."""
 )
 LOSS = {
     True: """{"log", "squared"}, default="log"

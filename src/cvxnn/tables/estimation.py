@@ -44,7 +44,7 @@ def make_estimator(
         if name not in cls._get_param_names():
             known = suggest(name, cls._get_param_names())
             raise TypeError(f"{cls.__name__} has no parameter {name!r}; {known}")
-    estimator = cls(**settings, random_state=seed)
+    estimator = cls(**settings, categorical_features=None, random_state=seed)
     for name, why in unread_parameters(estimator):
         refuse(settings, (name,), why)
     return estimator
