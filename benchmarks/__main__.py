@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
+import time
 from pathlib import Path
 
 import click
@@ -47,6 +49,7 @@ from benchmarks import (
 )
 from benchmarks.record import Benchmark, Options, Record
 
+BETWEEN_PAGES = 30.0  # seconds; results are written at once
 MEASUREMENTS = {
     module.BENCHMARK.name: module.BENCHMARK
     for module in (  # the quick ones first
@@ -103,6 +106,9 @@ MEASUREMENTS = {
 )
 @click.option("--max-seconds", type=float, help="Time limit of each run, where there is one.")
 @click.option("--only", multiple=True, help="Words that a case must have (accuracy, shards).")
+@click.option(
+    "--jobs", type=click.IntRange(1), default=1, help="Cases to measure at once (accuracy)."
+)
 @click.option("--tables", is_flag=True, help="Measure nothing; make the tables from the JSON.")
 def main(
     names: tuple[str, ...],
@@ -110,6 +116,7 @@ def main(
     results: Path | None,
     max_seconds: float | None,
     only: tuple[str, ...],
+    jobs: int,
     tables: bool,
 ) -> None:
     if quick and results is None:
@@ -120,7 +127,7 @@ def main(
             if names or record.data.exists():
                 record.write_table(MEASUREMENTS[name])
         return
-    options = Options(quick=quick, max_seconds=max_seconds, only=only)
+    options = Options(quick=quick, max_seconds=max_seconds, only=only, jobs=jobs)
     missed = [
         f"{name}: {miss}"
         for name in names or MEASUREMENTS
@@ -137,13 +144,18 @@ def run(benchmark: Benchmark, options: Options, record: Record) -> list[str]:
     if options.max_seconds is not None:
         command += f" --max-seconds {options.max_seconds:g}"
     rows = record.rows() if benchmark.resumable else {}
+    shown = -math.inf
     for case, row in benchmark.measure(options, dict(rows)):
         click.echo(f"{benchmark.name}: {case} done", err=True)
         rows[case] = row
         record.write(benchmark, command, rows)
+        if time.monotonic() > shown + BETWEEN_PAGES:
+            record.write_table(benchmark)
+            shown = time.monotonic()
     if not rows:
         click.echo(f"{benchmark.name}: nothing was measured", err=True)
         return []
+    record.write_table(benchmark)
     click.echo(record.table.read_text())
     return benchmark.misses(rows)
 

@@ -14,9 +14,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import click
@@ -143,55 +145,82 @@ def _by_size(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def measure(options: Options, rows: Rows) -> Iterator[tuple[str, Row]]:
+    left = [piece for piece in pieces(options) if piece.case not in rows]
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        workers: dict[str, Worker] = {}
-        for piece in pieces(options):
-            if piece.case in rows:
-                continue
-            learner = piece.learner
-            place = learner.environment or ""
-            if place not in workers:
-                extra = {"PYTHONPATH": os.environ["CVXNN_OTHER"]} if place == OTHER else {}
-                worker = Worker(learner.python, "benchmarks.peers.learners", ROOT, extra)
-                workers[place] = stack.enter_context(worker)
-            yield piece.case, _measured(piece, workers[place], folder, options)
+        benches: SimpleQueue[Bench] = SimpleQueue()
+        for _ in range(options.jobs):
+            benches.put(stack.enter_context(Bench(options)))
+
+        def measured(piece: Piece) -> tuple[str, Row]:
+            bench = benches.get()
+            try:
+                return piece.case, bench.measured(piece)
+            finally:
+                benches.put(bench)
+
+        pool = ThreadPoolExecutor(options.jobs)
+        stack.callback(pool.shutdown, cancel_futures=True)
+        for future in as_completed([pool.submit(measured, piece) for piece in left]):
+            yield future.result()
 
 
-def _measured(piece: Piece, worker: Worker, folder: Path, options: Options) -> Row:
-    X, y, n_classes = _table(piece)
-    train, test = _split(X, y, n_classes, piece.split)
-    data, weights = folder / "data.npz", folder / "found.npz"
-    np.savez(data, X=X[train], y=y[train], test=X[test])
-    settings = dict(piece.learner.settings)
-    if options.quick and piece.learner.learner == "cvxnn":
-        settings["n_patterns"] = 20
-    answer = worker.ask(
-        data=str(data),
-        weights=str(weights),
-        learner=piece.learner.learner,
-        settings=settings,
-        n_classes=n_classes,
-        max_seconds=options.max_seconds or MAX_SECONDS,
-    )
-    row: Row = {
-        "part": piece.part,
-        "set": piece.set,
-        "split": piece.split,
-        "model": piece.learner.name,
-        "variant": piece.learner.variant,
-        "n": len(y),
-        "d": X.shape[1],
-        "classes": n_classes,
-        **answer,
-    }
-    if answer["status"] == "ended":
-        with np.load(weights) as content:
-            row |= judged(content["found"], y[test], n_classes, y[train])
-    return row
+class Bench:
+    """A process for each environment, which measure one piece after the other."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._stack = ExitStack()
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self._workers: dict[str, Worker] = {}
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def _worker(self, learner: Learner) -> Worker:
+        place = learner.environment or ""
+        if place not in self._workers:
+            extra = {"PYTHONPATH": os.environ["CVXNN_OTHER"]} if place == OTHER else {}
+            worker = Worker(learner.python, "benchmarks.peers.learners", ROOT, extra)
+            self._workers[place] = self._stack.enter_context(worker)
+        return self._workers[place]
+
+    def measured(self, piece: Piece) -> Row:
+        X, y, n_classes = _table(piece)
+        train, test = _split(X, y, n_classes, piece.split)
+        data, weights = self._folder / "data.npz", self._folder / "found.npz"
+        np.savez(data, X=X[train], y=y[train], test=X[test])
+        settings = dict(piece.learner.settings)
+        if self.options.quick and piece.learner.learner == "cvxnn":
+            settings["n_patterns"] = 20
+        answer = self._worker(piece.learner).ask(
+            data=str(data),
+            weights=str(weights),
+            learner=piece.learner.learner,
+            settings=settings,
+            n_classes=n_classes,
+            max_seconds=self.options.max_seconds or MAX_SECONDS,
+        )
+        row: Row = {
+            "part": piece.part,
+            "set": piece.set,
+            "split": piece.split,
+            "model": piece.learner.name,
+            "variant": piece.learner.variant,
+            "n": len(y),
+            "d": X.shape[1],
+            "classes": n_classes,
+            **answer,
+        }
+        if answer["status"] == "ended":
+            with np.load(weights) as content:
+                row |= judged(content["found"], y[test], n_classes, y[train])
+        return row
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=4)
 def _data(name: str) -> Dataset:
     return Dataset.load(name)
 

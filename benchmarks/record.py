@@ -26,11 +26,13 @@ Rows = dict[str, Row]  # by the name of the case
 @dataclass(frozen=True)
 class Options:
     """What the command line asked for; without a time limit each benchmark has its own. `only` are
-    words that the names of cases must have, where a benchmark can measure some of them."""
+    words that the names of cases must have, where a benchmark can measure some of them, and `jobs`
+    how many it measures at once, where it can."""
 
     quick: bool
     max_seconds: float | None = None
     only: tuple[str, ...] = ()
+    jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,6 @@ class Record:
             "rows": rows,
         }
         _replace(self.data, json.dumps(content, indent=1) + "\n")
-        self.write_table(benchmark)
 
     def write_table(self, benchmark: Benchmark) -> None:
         """Make the page from the JSON, and from nothing else."""

@@ -176,6 +176,7 @@ def test_quick_races_need_no_peers_and_no_data(benchmarks, monkeypatch, tmp_path
 
     record = Record.of(name, tmp_path)
     record.write(MEASUREMENTS[name], "a command", rows)
+    record.write_table(MEASUREMENTS[name])
     assert "| instance | lam | newton to " in record.table.read_text()
     assert record.table.with_suffix(".png").exists() == (name != "newton_path")
     with pytest.raises(SystemExit, match="no environment yet"):
@@ -405,10 +406,11 @@ def test_pieces_are_written_one_by_one_and_not_measured_again(benchmarks, monkey
     X, y = rng.standard_normal((40, 2)), np.arange(40) % 3
     np.savez(tmp_path / "uci" / "seeds.npz", X=X + y[:, None], y=y)
     monkeypatch.setenv("CVXNN_DATA", str(tmp_path))
-    options = Options(quick=True, only=("choice", "linear"))
+    options = Options(quick=True, only=("choice", "linear|SVM, tuned"), jobs=2)
     rows = dict(accuracy.measure(options, {}))
-    (row,) = rows.values()
-    assert list(rows) == ["choice seeds split 0: linear"]
+    assert set(rows) == {f"choice seeds split 0: {model}" for model in ("linear", "SVM, tuned")}
+    assert rows["choice seeds split 0: SVM, tuned"]["status"] == "ended"
+    row = rows["choice seeds split 0: linear"]
     assert row["status"] == "ended"
     assert 0 <= row["log_loss"] < np.log(3)
     assert row["version"].startswith("scikit-learn ")
