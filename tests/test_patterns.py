@@ -377,6 +377,22 @@ def test_sparse_gates_can_split_the_rows_at_varied_shares():
     np.testing.assert_array_equal(on, patterns.mask)
 
 
+def test_thresholds_of_varied_shares_lie_between_the_values_of_rows():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 3, 300), rng.integers(0, 2, 300), np.full(300, 7.0)])
+    patterns = sample_patterns(X, 200, gates=SparseGates(2, (0.1, 0.9)), random_state=0)
+    products = X @ patterns.gates
+    distance = np.abs(products + patterns.gate_bias).min(axis=0)
+    assert np.all(distance > 1e-3 * np.abs(products).max(axis=0))  # no row ties
+    np.testing.assert_array_equal(products + patterns.gate_bias > 0, patterns.mask)
+    wanted = SparseGates(1, (0.3, 0.3))
+    single = sample_patterns(X[:, :1], 9, gates=wanted, random_state=0).mask.mean(axis=0)
+    counts = np.bincount(X[:, 0].astype(int)) / 300
+    assert set(single) == {counts[0], counts[2]}  # either is as near to 0.3 as three values allow
+    problem = cvxnn.CReLU(X, X[:, :1], patterns, lam=0.01)
+    assert not problem.cones.singular.any()
+
+
 def test_shares_of_many_rows_are_those_of_some():
     X = gaussian(20_000, 3)
     patterns = sample_patterns(X, 20, gates=SparseGates(2, (0.1, 0.9)), random_state=0)

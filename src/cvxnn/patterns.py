@@ -74,6 +74,7 @@ _CACHED = 2**16  # the same where they are made and used at once: they stay in t
 # A non-zero column with the scale 1 and no entry above this was too small to be scaled.
 _TINY_COLUMN = 1e-100
 _CHECK_FLOPS = 4 * 10**8  # operations spent on checking that patterns belong to the data
+TIED = 1e-9  # products that differ by less, relative to the largest, are one
 _SHARE_ROWS = 4096  # rows at most that decide the biases of gates with random shares
 
 
@@ -352,7 +353,7 @@ def sample_patterns(
     if len(shared) > 0:
         # shares are random anyway, so that some of many rows are enough
         rows = double(rows_over(to_numpy(data, keep_sparse=True), _SHARE_ROWS, across))
-        gate_bias[shared] = _biases_at(rows @ G[:, shared], shares[shared])
+        gate_bias[shared] = _biases_near(rows @ G[:, shared], shares[shared])
     found = Patterns(activation_bits(data, G, gate_bias, strict), G, gate_bias, strict)
     return found._distinct(across)
 
@@ -485,6 +486,22 @@ def _biases_at(product: Array, share: np.ndarray) -> np.ndarray:
     below = ordered[np.maximum(n - active - 1, 0), np.arange(p)]
     first_inactive = np.where(active < n, below, last_active - spread / n)
     return -(last_active + first_inactive) / 2
+
+
+def _biases_near(product: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """The same, but halfway between values that rows have, with as near to `share` of the rows on
+    as that allows. A gate that ties with many rows is no point inside its cone, and to find one
+    takes linear programs."""
+    bias, size = _biases_at(product, share), np.abs(product).max(axis=0)
+    for j in np.flatnonzero(np.any(np.abs(product + bias) <= TIED * size, axis=0)):
+        ordered = np.sort(product[:, j])
+        first = np.flatnonzero(np.diff(ordered) > TIED * size[j]) + 1  # the row above each gap
+        if len(first) == 0:  # all rows alike: on, without a tie
+            bias[j] = max(size[j], 1.0) - ordered[0]
+            continue
+        k = first[np.argmin(np.abs(len(ordered) - first - share[j] * len(ordered)))]
+        bias[j] = -(ordered[k - 1] + ordered[k]) / 2
+    return bias
 
 
 class _Gated(Protocol):
