@@ -85,16 +85,17 @@ LEARNERS = (
     Learner("0.1.0", "cvxnn", environment=OTHER),
     _variant(AGAIN),
     _variant("mean of folds", ensemble="folds"),
-    _variant("variants", ensemble="variants"),
     _variant("no categories", categorical_features=None),
-    _variant("mixed gates", gates="mixed"),
-    _variant("mixed gates, mean of folds", gates="mixed", ensemble="folds"),
+    _variant("no categories, mean of folds", categorical_features=None, ensemble="folds"),
+    _variant("no categories, variants", categorical_features=None, ensemble="variants"),
+    _variant(
+        "no categories, mixed gates, mean of folds",
+        categorical_features=None,
+        gates="mixed",
+        ensemble="folds",
+    ),
     _variant("sparse gates", gates="sparse"),
     _variant("learned scales", feature_scaling="learned"),
-    _variant("learned scales, mean of folds", feature_scaling="learned", ensemble="folds"),
-    _variant(
-        "gated, mixed gates, mean of folds", estimator="GatedReLU", gates="mixed", ensemble="folds"
-    ),
 )
 
 
