@@ -230,3 +230,23 @@ def test_few_distinct_values_are_likely_codes():
     assert found.columns == (1, 3)
     assert Categories.likely(X[:, :1].astype(float), np.ones(22)) is None
     assert replace(found, columns=(1,)).scope.startswith(" with 1 column of")
+
+
+def test_a_report_is_about_the_raw_columns(tmp_path):
+    from cvxnn.reports.contents import TRAINING, contents_of
+
+    X, y = _coded(200)
+    model = cvxnn.ReLUClassifierCV(**FEW_CV).fit(X[:150], y[:150])
+    assert model.categories_ is not None
+    names = ["width", "site", "height"]
+    found = contents_of(
+        model, X[:150], y[:150], test=(X[150:], y[150:]), feature_names=names, baselines=False
+    )
+    assert {column.name for column in found.columns.shown} == set(names)
+    assert found.columns.shown[0].name == "site"
+    assert (found.columns.n_columns, found.columns.n_features) == (3, 8)
+    assert found.results[0].label == TRAINING  # the certified objective, computed again
+    weights = {name for neuron in found.neurons.shown for name, _ in neuron.columns}
+    assert weights <= {"width", "height", *(f"site={k}" for k in range(6))}
+    page = cvxnn.report(model, X, y, path=tmp_path / "page.html", baselines=False).read_text()
+    assert "1 column of categories one-hot encoded" in page

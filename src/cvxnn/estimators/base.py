@@ -60,6 +60,7 @@ from cvxnn.solvers.base import Solver
 from cvxnn.solvers.convergence import ConvergenceWarning
 from cvxnn.solvers.driver import solve
 from cvxnn.solvers.results import Progress, Solution, Start, Status
+from cvxnn.stored import StoredRows
 from cvxnn.validation import check_features
 
 if TYPE_CHECKING:
@@ -396,10 +397,12 @@ class NetworkEstimator(BaseEstimator):
                 _check_feature_names(self, X, reset=False)  # other columns before their values
             with explaining(X):
                 X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)
+        return self.network_.predict(self._network_rows(X))
+
+    def _network_rows(self, X: Matrix | StoredRows) -> Matrix | StoredRows:
+        """Checked raw rows as the network takes them."""
         categories = getattr(self, "categories_", None)  # those of tables have none
-        if categories is not None:
-            X = categories.encode(_dense(X))
-        return self.network_.predict(X)
+        return X if categories is None else categories.encode(_dense(X))
 
     def _warn_about_unread(self) -> None:
         """Warn about parameters without effect. They are no error, because a grid search may well

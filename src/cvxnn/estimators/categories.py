@@ -77,6 +77,13 @@ class Categories:
         shown = [X[:, [j]] == values for j, values in zip(self.columns, self.values, strict=True)]
         return np.column_stack([np.delete(X, self.columns, axis=1), *shown]).astype(np.float64)
 
+    @property
+    def origins(self) -> tuple[int, ...]:
+        """The raw column that each encoded one comes from."""
+        kept = [j for j in range(self.n_features) if j not in self.columns]
+        pairs = zip(self.columns, self.values, strict=True)
+        return (*kept, *(j for j, values in pairs for _ in values))
+
     def names(self, raw: Sequence[str] | None) -> list[str] | None:
         """Names of the encoded columns."""
         if raw is None:

@@ -148,6 +148,10 @@ def contents_of(
     check_estimator(estimator)
     sample = take_sample(estimator, X, y, sample_weight, "the rows")
     names = column_names(estimator, X, feature_names)
+    categories = getattr(estimator, "categories_", None)
+    if categories is not None:
+        columns = [(columns or names)[j] for j in categories.origins]
+        names = tuple(categories.names(names))
     held_out = _held_out(estimator, test)
     program = Program.of(estimator, sample)
     label = TRAINING if program.agrees else GIVEN

@@ -42,6 +42,7 @@ class Program:
     @classmethod
     def of(cls, estimator: NetworkEstimator, sample: Sample) -> Program:
         posing, network = Posing.of_fitted(estimator), estimator.network_
+        posing = posing.with_categories(None)  # the sample's rows are encoded already
         certified, scores = network, sample.scores
         if has_members(estimator):
             certified = estimator.members_[0].network

@@ -28,7 +28,7 @@ from cvxnn.threads import cached_property
 class Sample:
     """Rows, and the outputs of the network for them.
 
-    X : (n, d), dense or in CSR format.
+    X : (n, d), dense or in CSR format, as the network takes them.
     y : (n,) indices of classes, or (n, C) values.
     weight : (n,) positive weights of the rows, None if all are equal.
     scores : (n, C) outputs; C = 1 for two classes.
@@ -86,6 +86,7 @@ def _take_sample(
         rows = validate_data(estimator, X, accept_sparse="csr", dtype=np.float64, reset=False)
     if sparse.issparse(rows):
         rows = sparse.csr_array(rows)  # networks do not take SciPy's older csr_matrix
+    rows = estimator._network_rows(rows)
     if isinstance(estimator, Classification):
         targets = _classes(estimator, y)
     else:
@@ -130,8 +131,9 @@ def _values(estimator: NetworkEstimator, y: ArrayLike) -> np.ndarray:
 def column_names(
     estimator: NetworkEstimator, X: ArrayLike, given: Sequence[object] | None
 ) -> tuple[str, ...]:
-    """The names that are given; else those of the fit, then those of X, then x0, x1, ..."""
-    d = estimator.network_.n_features
+    """The names of raw columns that are given; else those of the fit, then those of X, then x0,
+    x1, ..."""
+    d = estimator.n_features_in_
     for names in (
         given,
         getattr(estimator, "feature_names_in_", None),
