@@ -145,8 +145,10 @@ def _of_the_estimator(model: Model) -> Iterator[tuple[str, object]]:
         yield "--prove", True
     if not isinstance(estimator, CrossValidated):
         yield "--alpha", estimator.alpha_
-    for name in ("n_patterns", "prove", "alpha", "n_jobs", "verbose", "max_memory", "warm_start"):
-        parameters.pop(name, None)  # told already, or without effect on the result
+    told = ("n_patterns", "prove", "alpha", "categorical_features")  # tables encode by themselves
+    idle = ("n_jobs", "verbose", "max_memory", "warm_start")  # without effect on the result
+    for name in (*told, *idle):
+        parameters.pop(name, None)
     for name, value in parameters.items():
         if name == "cv" and value is None:
             value = 5
