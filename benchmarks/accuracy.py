@@ -83,7 +83,6 @@ LEARNERS = (
     Learner("MLP, tuned", "mlp"),
     Learner("RealMLP", "realmlp", environment="pytabkit"),
     Learner("linear", "linear"),
-    Learner("gated", "cvxnn", {"estimator": "GatedReLU"}),
     Learner("0.1.0", "cvxnn", environment=OTHER),
     _variant(AGAIN),
     _variant("mean of folds", ensemble="folds"),
@@ -96,6 +95,7 @@ LEARNERS = (
         gates="mixed",
         ensemble="folds",
     ),
+    _variant("gated", estimator="GatedReLU"),
     _variant("sparse gates", gates="sparse"),
     _variant("learned scales", feature_scaling="learned"),
 )

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks import regression_tables
 from benchmarks.record import Row, Rows, geometric_mean, markdown_table
 
-OURS, BEFORE, GATED = "ReLU", "0.1.0", "gated"
+OURS, BEFORE = "ReLU", "0.1.0"
 AGAIN = "default, again"  # measured together with the variants, whose times it is there for
 TITLES = {
     "choice": "Choice half",
@@ -207,7 +207,7 @@ def _variants(rows: Rows, part: str) -> list[str]:
     variants = [
         model
         for model, pieces in found.pieces.items()
-        if model in {GATED, BEFORE} or next(iter(pieces.values()))["variant"]
+        if model == BEFORE or next(iter(pieces.values()))["variant"]
     ]
     lines = []
     for model in variants:
