@@ -20,7 +20,8 @@ MANY, WEAK = 500_000, 1e-2
 # Columns times outputs up to which Newton's method is ahead of working sets for ReLU networks where
 # it goes on from a neighbour on a path: it needs a few steps from there, while they begin anew. On
 # nine data sets with 3 to 10 classes it was up to 5 times as quick at small strengths with 126 and
-# fewer, as quick with 366, half as quick with 650. Gated networks take as long with it or longer.
+# fewer, as quick with 366, half as quick with 650. Gated networks took as long with it or longer on
+# five of seven.
 NARROW = 200
 
 
